@@ -1,0 +1,61 @@
+#!/bin/sh
+# The runner itself: every way a test can end is counted as what it is, and a failure is never lost.
+# timeout: 60
+. tests/lint/common
+
+place=$(mktemp -d) || exit 2
+trap 'rm -rf "$place"' EXIT
+mkdir -p "$place/tests/integration" "$place/tests/unit" "$place/build/tests/unit"
+cp tests/run "$place/tests/"
+
+script() {
+    printf '#!/bin/sh\n%s\n' "$2" >"$place/tests/integration/$1.sh"
+    chmod +x "$place/tests/integration/$1.sh"
+}
+
+run() { B=$place/build SECRET=kept CUSLICE_WEIGHT=5 SIMCUDA_TAG=x "$place/tests/run" "$@" 2>&1; }
+
+# expect WHAT PATTERN: the output has a line like this.
+expect() {
+    echo "$output" | grep -qE "$2" && return 0
+    echo "$1: no line like '$2' in:"
+    echo "$output"
+    found=1
+}
+
+script passes 'exit 0'
+script skips 'echo no such thing here; exit 77'
+output=$(run)
+expect 'a good run' '^ok .*integration/passes\.sh$'
+expect 'a skip gives its reason' '^skip .*integration/skips\.sh +no such thing here$'
+[ "$(echo "$output" | tail -n 1)" = '1 passed, 0 failed, 1 skipped' ] || check 'last line' echo "$output"
+run >/dev/null || check 'status of a good run' echo $?
+
+script fails 'echo the reason; exit 3'
+script hangs '# timeout: 1
+sleep 300 & echo $! >"$REPO/pid"; sleep 300'
+script leaves 'sleep 300 & echo $! >"$REPO/left"'
+script dies 'kill -9 $$'
+script clean '[ -z "$CUSLICE_WEIGHT$SIMCUDA_TAG" ] && [ "$SECRET" = kept ] && [ -d "$CUSLICE_DIR" ] &&
+    [ -z "$(ls -A "$SIMCUDA_DIR")" ] && echo "$CUSLICE_DIR" >"$REPO/dir"'
+echo 'int main;' >"$place/tests/unit/test_unbuilt.c"
+output=$(run)
+expect 'a failure' '^FAIL .*integration/fails\.sh +exit 3$'
+expect 'a failure shows its output' '^    \| the reason$'
+expect 'a hang' '^FAIL .*integration/hangs\.sh +no end within 1 s$'
+expect 'a signal' '^FAIL .*integration/dies\.sh +signal 9$'
+expect 'an unbuilt program' '^FAIL .*unit/test_unbuilt '
+expect 'its own surroundings' '^ok .*integration/clean\.sh$'
+[ "$(echo "$output" | tail -n 1)" = '3 passed, 4 failed, 1 skipped' ] || check 'last line' echo "$output"
+run >/dev/null && check 'status of a bad run' echo 0
+# Ended is enough: who collects an orphan, and when, is not the runner's doing.
+running() { grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status" 2>/dev/null; }
+sleep 0.2
+for pid in "$place/pid" "$place/left"; do
+    running "$(cat "$pid")" && check 'still running' cat "$pid"
+done
+[ -e "$(cat "$place/dir")" ] && check 'not removed' cat "$place/dir"
+output=$(run passes)
+[ "$(echo "$output" | tail -n 1)" = '1 passed, 0 failed, 0 skipped' ] || check 'filter' echo "$output"
+run nothing-like-this >/dev/null && check 'a filter that matches nothing' echo 0
+finish
