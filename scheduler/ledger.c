@@ -1,0 +1,298 @@
+/*
+ * ledger: reserve, then allocate (see ledger.h).
+ *
+ * A client's slot has two words. `pending` is what it has announced and not decided, `bytes` what it
+ * has been granted. A reservation is
+ *      L1 add to my pending      L2 sum pending + bytes over the tenant's slots
+ *      L3 fits: add to my bytes, take off my pending       L4 does not: take off my pending
+ * all sequentially consistent. Of two that race, at least one sees the other's L1 in its L2, so both
+ * pass only if both fit. A reader takes pending before bytes: L3 moves a figure the other way, so it
+ * may be seen twice and never not at all.
+ *
+ * That an announcement was seen does not mean that it will be granted. So a sum that is too high is
+ * a refusal only when the granted bytes alone leave no room; else somebody announced at the same
+ * time. Then the lowest slot keeps its announcement up and sums again; the others withdraw, announce
+ * nothing while a lower one does, and try again, so what fits is not refused. Threads of one process
+ * do this one at a time. Bytes that one client gives back and another takes while they are being
+ * summed may be counted twice: a refusal needs two sums in a row that agree slot by slot.
+ *
+ * A client that dies, at any step, leaves its two words to be cleared by whoever reaps its slot; the
+ * sum over live slots needs no other repair. One that is stopped with an announcement up counts as
+ * if it had been granted, once the wait for it has ended.
+ */
+#include "ledger.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "clock.h"
+#include "slot.h"
+
+/* How long an announcement of somebody who does not move is waited for. */
+#define LEDGER_PATIENCE_NS (250 * CLOCK_MS)
+/* More than any device has. Such a request is refused before it can wrap a sum. */
+#define LEDGER_ABSURD (UINT64_C(1) << 50)
+/* How often two sums are compared before others are taken to be at work. */
+#define LEDGER_LOOKS 8
+/* How many holders a message names. */
+#define LEDGER_HOLDERS 8
+
+/* What one look at the tenant's slots found. */
+struct ledger_sum {
+    uint64_t granted;
+    uint64_t announced;
+    uint64_t print;       /* of each slot's granted bytes; equal prints, equal words */
+    uint64_t mine;        /* granted to this process */
+    uint64_t mine_asked;  /* announced by this process */
+    bool lower;           /* a lower slot has an announcement up */
+};
+
+static uint64_t ledger_add(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+/* A bit among the members may be a damaged file's: the slot must say the same. */
+static void ledger_see(const struct ring *ring, unsigned slot, struct ledger_sum *sum)
+{
+    const struct cuslice_slot *s = &ring_shared(ring)->slot[slot];
+    if (slot != ring->slot && atomic_load(&s->tenant) != ring->tenant)
+        return;
+    uint64_t pending = atomic_load(&s->pending), bytes = atomic_load(&s->bytes);
+    sum->print = (sum->print ^ bytes) * UINT64_C(0x9e3779b97f4a7c15) + slot;
+    sum->announced = ledger_add(sum->announced, pending);
+    sum->granted = ledger_add(sum->granted, bytes);
+    if (slot == ring->slot) {
+        sum->mine = bytes;
+        sum->mine_asked = pending;
+    } else if (slot < ring->slot && pending) {
+        sum->lower = true;
+    }
+}
+
+static struct ledger_sum ledger_look(const struct ring *ring)
+{
+    struct ledger_sum sum = {0};
+    struct cuslice_tenant *tenant = ring_tenant(ring);
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++) {
+        uint64_t left = atomic_load(&tenant->members[w]);
+        if (w == ring->slot / 64)
+            left |= UINT64_C(1) << (ring->slot % 64);
+        for (; left; left &= left - 1)
+            ledger_see(ring, w * 64 + (unsigned)__builtin_ctzll(left), &sum);
+    }
+    return sum;
+}
+
+uint64_t ledger_limit(const struct ring *ring)
+{
+    return atomic_load_explicit(&ring_tenant(ring)->mem_limit, memory_order_relaxed);
+}
+
+static void ledger_peak(_Atomic(uint64_t) *word, uint64_t value)
+{
+    uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+    while (old < value && !atomic_compare_exchange_weak(word, &old, value))
+        ;
+}
+
+static void ledger_grant(struct ring *ring, uint64_t bytes, const struct ledger_sum *sum)
+{
+    struct cuslice_slot *me = ring_me(ring);
+    uint64_t mine = atomic_fetch_add(&me->bytes, bytes) + bytes; /* L3 */
+    atomic_fetch_sub(&me->pending, bytes);
+    ledger_peak(&me->peak, mine);
+    ledger_peak(&ring_tenant(ring)->mem_peak, ledger_add(sum->granted, bytes));
+}
+
+/* Whether the granted bytes alone refuse: nothing to wait for then. */
+static bool ledger_full(const struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    struct ledger_sum before = ledger_look(ring), sum;
+    *which = LEDGER_PROCESS;
+    if (ledger_add(before.mine, bytes) > ring->process_limit)
+        return true;
+    *which = LEDGER_TENANT;
+    for (unsigned looks = 0; looks < LEDGER_LOOKS; looks++) {
+        if (ledger_add(before.granted, bytes) <= ledger_limit(ring))
+            return false;
+        sum = ledger_look(ring);
+        if (sum.print == before.print)
+            return true;
+        before = sum;
+    }
+    return false;
+}
+
+/* With the announcement up: whether everything announced fits too. */
+static bool ledger_fits(const struct ring *ring, const struct ledger_sum *sum)
+{
+    return ledger_add(sum->granted, sum->announced) <= ledger_limit(ring) &&
+           ledger_add(sum->mine, sum->mine_asked) <= ring->process_limit;
+}
+
+/* One announcement and its decision: 0, -ENOMEM, -EAGAIN (others announced at the same time). */
+static int ledger_try(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    atomic_fetch_add(&ring_me(ring)->pending, bytes); /* L1 */
+    struct ledger_sum sum = ledger_look(ring);        /* L2 */
+    if (ledger_fits(ring, &sum)) {
+        ledger_grant(ring, bytes, &sum);
+        return 0;
+    }
+    atomic_fetch_sub(&ring_me(ring)->pending, bytes); /* L4 */
+    return ledger_full(ring, bytes, which) ? -ENOMEM : -EAGAIN;
+}
+
+/* The announcement stays up while this slot is the lowest that has one. */
+static int ledger_insist(struct ring *ring, uint64_t bytes, enum ledger_cap *which,
+                         uint64_t deadline)
+{
+    struct ledger_sum sum = ledger_look(ring);
+    bool full = ledger_full(ring, bytes, which);
+    if (full || sum.lower)
+        return full ? -ENOMEM : -EAGAIN;
+    atomic_fetch_add(&ring_me(ring)->pending, bytes);
+    do {
+        sum = ledger_look(ring);
+        if (ledger_fits(ring, &sum)) {
+            ledger_grant(ring, bytes, &sum);
+            return 0;
+        }
+        full = ledger_full(ring, bytes, which);
+        if (!sum.lower && !full)
+            sched_yield();
+    } while (!sum.lower && !full && clock_now() < deadline);
+    atomic_fetch_sub(&ring_me(ring)->pending, bytes);
+    return full ? -ENOMEM : -EAGAIN;
+}
+
+static int ledger_collide(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    uint64_t deadline = clock_after(LEDGER_PATIENCE_NS);
+    int rc;
+    lock_take(&ring->ledger_lock);
+    do {
+        rc = ledger_insist(ring, bytes, which, deadline);
+        if (rc == -EAGAIN)
+            sched_yield();
+    } while (rc == -EAGAIN && clock_now() < deadline);
+    lock_put(&ring->ledger_lock);
+    return rc == -EAGAIN ? -ENOMEM : rc;
+}
+
+static int ledger_decide(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    int rc = ledger_try(ring, bytes, which);
+    return rc == -EAGAIN ? ledger_collide(ring, bytes, which) : rc;
+}
+
+int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    enum ledger_cap cap = LEDGER_TENANT;
+    int rc;
+    if (bytes > LEDGER_ABSURD) {
+        *which = bytes > ring->process_limit ? LEDGER_PROCESS : LEDGER_TENANT;
+        return -ENOMEM;
+    }
+    rc = ledger_decide(ring, bytes, &cap);
+    if (rc == -ENOMEM && cap == LEDGER_TENANT &&
+        slot_reap_set(&ring->segment, ring_tenant(ring)->members, ring->slot) > 0)
+        rc = ledger_decide(ring, bytes, &cap);
+    if (rc < 0)
+        *which = cap;
+    return rc;
+}
+
+int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    struct ledger_sum sum = ledger_look(ring);
+    enum ledger_cap cap = LEDGER_TENANT;
+    bool absurd = bytes > LEDGER_ABSURD;
+    bool refuse = absurd || ledger_full(ring, bytes, &cap);
+    if (!absurd) {
+        atomic_fetch_add(&ring_me(ring)->pending, bytes);
+        ledger_grant(ring, bytes, &sum);
+    }
+    if (refuse)
+        *which = cap;
+    return refuse ? -ENOMEM : 0;
+}
+
+void ledger_release(struct ring *ring, uint64_t bytes)
+{
+    _Atomic(uint64_t) *word = &ring_me(ring)->bytes;
+    uint64_t old = atomic_load(word);
+    if (bytes > LEDGER_ABSURD) /* ledger_force did not book it */
+        return;
+    /* Below zero would be a sum that nothing fits under; only a damaged file leads there. */
+    while (!atomic_compare_exchange_weak(word, &old, old > bytes ? old - bytes : 0))
+        ;
+}
+
+uint64_t ledger_process(const struct ring *ring)
+{
+    return atomic_load(&ring_me(ring)->bytes);
+}
+
+uint64_t ledger_tenant(const struct ring *ring)
+{
+    return ledger_look(ring).granted;
+}
+
+static void ledger_clip(uint64_t limit, uint64_t used, uint64_t *free, uint64_t *total)
+{
+    uint64_t left = limit > used ? limit - used : 0;
+    *total = limit < *total ? limit : *total;
+    *free = left < *free ? left : *free;
+}
+
+void ledger_mask(const struct ring *ring, uint64_t *free, uint64_t *total)
+{
+    struct ledger_sum sum = ledger_look(ring);
+    uint64_t limit = ledger_limit(ring);
+    if (limit != CUSLICE_NO_LIMIT)
+        ledger_clip(limit, sum.granted, free, total);
+    if (ring->process_limit != CUSLICE_NO_LIMIT)
+        ledger_clip(ring->process_limit, sum.mine, free, total);
+}
+
+/* The member with the most bytes after (bytes, slot) in falling order, or CUSLICE_SLOTS. */
+static unsigned ledger_next_holder(const struct ring *ring, uint64_t *bytes, unsigned after)
+{
+    struct cuslice_tenant *tenant = ring_tenant(ring);
+    unsigned best = CUSLICE_SLOTS;
+    uint64_t bound = *bytes, most = 0;
+    for (unsigned i = 0; i < CUSLICE_SLOTS; i++) {
+        uint64_t mine = atomic_load(&ring_shared(ring)->slot[i].bytes);
+        bool member = atomic_load(&tenant->members[i / 64]) >> (i % 64) & 1;
+        if (member && mine > most && (mine < bound || (mine == bound && i > after))) {
+            best = i;
+            most = mine;
+        }
+    }
+    *bytes = most;
+    return best;
+}
+
+void ledger_holders(const struct ring *ring, char *text, size_t size)
+{
+    uint64_t bytes = UINT64_MAX;
+    unsigned slot = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (unsigned n = 0; n < LEDGER_HOLDERS && used + 1 < size; n++) {
+        slot = ledger_next_holder(ring, &bytes, slot);
+        if (slot == CUSLICE_SLOTS)
+            return;
+        const struct cuslice_slot *s = &ring_shared(ring)->slot[slot];
+        int length = snprintf(text + used, size - used, "%s%.*s[%d] %.1f MiB", used ? ", " : "",
+                              (int)sizeof s->command - 1, s->command, atomic_load(&s->pid),
+                              (double)bytes / (1 << 20));
+        used += length > 0 ? (size_t)length : 0;
+    }
+}

@@ -1,0 +1,35 @@
+/*
+ * policy: who goes next, and what a turn costs. Pure arithmetic over a segment's words: no clock, no
+ * waiting, no wake-ups, so that it can be tested to the last unit. Any client may ask; the answer is
+ * only a proposal until the token word has been exchanged.
+ *
+ * A tenant's virtual time is its charged time divided by its weight (100 = one to one). The waiting
+ * tenant with the least goes next; ties go in ring order after the last holder. Within a tenant the
+ * client whose last turn is longest ago goes. Charging what a turn really took is what pays debts
+ * back: whoever used more has more virtual time and is passed over until the others have caught up.
+ */
+#ifndef CUSLICE_SCHEDULER_POLICY_H
+#define CUSLICE_SCHEDULER_POLICY_H
+
+#include <stdint.h>
+
+#include "cuslice/segment.h"
+
+/* The slot among `waiting` that goes next after `after`; CUSLICE_NOBODY when the set is empty. */
+unsigned policy_pick(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                     unsigned after);
+
+/* Adds `ns` of use to a tenant's virtual time; NULL is nobody's. */
+void policy_charge(struct cuslice_tenant *tenant, uint64_t ns);
+
+/* Lifts a tenant that begins to wait to where the ring is, less one quantum: a sleeper earns no
+ * more credit than that. `holder` holds the token since `held_ns` nanoseconds (CUSLICE_NOBODY: free). */
+void policy_lift(struct cuslice_segment *shared, unsigned slot,
+                 const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns);
+
+/* Moves the ring's virtual clock up to the least virtual time of `holder` and the waiting; pulls
+ * back times that only a damaged file can hold. */
+void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                    unsigned holder);
+
+#endif

@@ -1,0 +1,539 @@
+/*
+ * ring: the token's way from process to process (see ring.h). Runs in threads that wait at a gate
+ * and in keepers; takes no lock, and leaves nothing half-done that the next reader cannot finish.
+ *
+ * THE PROTOCOL
+ * The token word is (epoch, holder). Whoever moves it adds one to the epoch by a compare-exchange on
+ * the exact old word, so of two movers one wins, and a lease taken under an old word never equals
+ * the word again. Steps, each one atomic instruction:
+ *
+ *   Waiter   W1 set my bit in `waiting`              Granter  G1 write grant time into the next slot
+ *            W2 load the token: mine? free?                   G2 compare-exchange the token
+ *            W3 (another's) is its keeper armed?              G3 add 1 to the next slot's wake word
+ *               else add 1 to its wake word, wake             G4 futex wake
+ *            W4 futex wait on my wake word           Releaser R1 compare-exchange to (e+1, nobody)
+ *            W5 (mine) clear my bit, then open                R2 scan `waiting`; anybody: grant
+ *
+ * No lost wake-up: W1 before W2 and R1 before R2 are sequentially consistent, so either the releaser
+ * sees the bit or the waiter sees the free token. W1 before W3, and a keeper's disarm before its
+ * scan (ring_arm), likewise. The wake word is read before W1, so that a G3 in between makes W4
+ * return at once.
+ *
+ * Death. Before G2: nothing happened. After G2, before G4: the granted client sleeps on; whoever
+ * watches sees a token that its holder has not claimed and does G3, G4 again; the granted client's
+ * own W4 has an end too. After R1, before R2: the next look of any waiter finds the token free and
+ * grants it. A holder's death is seen by its lock (slot.h), at the latest RING_WATCH_NS after it:
+ * the first of those who wait looks that often, and so does the client that passed the token last,
+ * as long as its successor's turn goes on; the others look now and then in case both are dead.
+ * A reaper that dies is followed by another.
+ *
+ * A holder that lives but does not move is revoked: quantum, allowance and grace after its grant, or
+ * allowance and grace after somebody began to wait if that is later. The observer counts its own
+ * absences out (struct ring_watch), so that after a freeze nobody is blamed.
+ */
+#include "ring.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "clock.h"
+#include "histogram.h"
+#include "log.h"
+#include "policy.h"
+#include "slot.h"
+
+/* How often those look who stand further back. */
+#define RING_FAR_WATCH_NS (250 * CLOCK_MS)
+/* A look that comes this late tells that the observer did not run. */
+#define RING_LATE_NS (8 * RING_WATCH_NS)
+#define RING_LOOKS 4
+
+#define RING_EPOCHS (UINT64_C(1) << 48)
+
+static void ring_waiting(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS])
+{
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        set[w] = atomic_load(&shared->waiting[w]);
+}
+
+void ring_poke(struct cuslice_segment *shared, unsigned slot)
+{
+    atomic_fetch_add(&shared->slot[slot].wake, 1); /* G3 */
+    futex_wake(&shared->slot[slot].wake, INT_MAX); /* G4 */
+}
+
+static uint64_t ring_next_epoch(uint64_t token)
+{
+    return (CUSLICE_TOKEN_EPOCH(token) + 1) % RING_EPOCHS;
+}
+
+static bool ring_move(struct cuslice_segment *shared, uint64_t old, unsigned next, uint64_t now)
+{
+    uint64_t epoch = ring_next_epoch(old);
+    if (atomic_load(&shared->token) != old) /* else G1 might spoil the turn of a later winner */
+        return false;
+    if (next < CUSLICE_SLOTS) { /* G1 */
+        atomic_store(&shared->slot[next].grant_ns, now);
+        atomic_store(&shared->slot[next].grant_epoch, epoch);
+    }
+    if (!atomic_compare_exchange_strong(&shared->token, &old, CUSLICE_TOKEN(epoch, next))) /* G2 */
+        return false;
+    atomic_store_explicit(&shared->passed_ns, now, memory_order_relaxed);
+    return true;
+}
+
+/* Gives the token word `old` to whom policy names among the waiting, or frees it. True when it was
+ * this call that moved it. */
+static bool ring_grant(struct cuslice_segment *shared, uint64_t old, uint64_t now)
+{
+    uint64_t waiting[CUSLICE_SLOT_WORDS];
+    unsigned after = CUSLICE_TOKEN_HOLDER(old);
+    ring_waiting(shared, waiting);
+    unsigned next = policy_pick(shared, waiting, after);
+    bool moved = false;
+    if (next == CUSLICE_NOBODY) {
+        moved = after != CUSLICE_NOBODY && ring_move(shared, old, next, now); /* R1 */
+        if (!moved)
+            return false;
+        old = CUSLICE_TOKEN(ring_next_epoch(old), CUSLICE_NOBODY);
+        ring_waiting(shared, waiting); /* R2 */
+        next = policy_pick(shared, waiting, after);
+    }
+    if (next == CUSLICE_NOBODY || !ring_move(shared, old, next, now))
+        return moved;
+    ring_poke(shared, next);
+    return true;
+}
+
+void ring_evict(struct cuslice_segment *shared, unsigned slot, uint64_t now)
+{
+    for (unsigned tries = 0; tries < CUSLICE_SLOTS; tries++) {
+        uint64_t token = atomic_load(&shared->token);
+        if (CUSLICE_TOKEN_HOLDER(token) != slot)
+            return;
+        slot_charge(shared, slot, CUSLICE_TOKEN_EPOCH(token), now);
+        ring_grant(shared, token, now);
+    }
+}
+
+static int ring_enter(struct ring *ring, const struct tenant_spec *tenant)
+{
+    int slot = slot_join(&ring->segment, tenant);
+    if (slot < 0) {
+        segment_close(&ring->segment);
+        return slot;
+    }
+    ring->slot = (unsigned)slot;
+    ring->tenant = atomic_load(&ring_me(ring)->tenant) % CUSLICE_TENANTS;
+    uint64_t token = ring_token(ring);
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    if (holder < CUSLICE_SLOTS)
+        ring_poke(ring_shared(ring), holder);
+    return 0;
+}
+
+int ring_join(struct ring *ring, const char *directory, const struct segment_spec *device,
+              const struct tenant_spec *tenant)
+{
+    int rc = segment_open(&ring->segment, directory, device);
+    if (rc < 0)
+        return rc;
+    const struct cuslice_segment *shared = ring_shared(ring);
+    if (shared->quantum_ns != device->quantum_ns || shared->allowance_ns != device->allowance_ns)
+        log_warn("ring-settings", "the ring of %.*s already has a quantum of %.1f ms and an allowance "
+                 "of %.0f ms; what is asked here is not used", (int)sizeof shared->device_name,
+                 shared->device_name, (double)segment_quantum(shared) / 1e6,
+                 (double)segment_allowance(shared) / 1e6);
+    return ring_enter(ring, tenant);
+}
+
+int ring_join_private(struct ring *ring, const struct segment_spec *device,
+                      const struct tenant_spec *tenant)
+{
+    int rc = segment_open_private(&ring->segment, device);
+    return rc < 0 ? rc : ring_enter(ring, tenant);
+}
+
+void ring_leave(struct ring *ring)
+{
+    slot_leave(&ring->segment, ring->slot);
+    segment_close(&ring->segment);
+}
+
+uint64_t ring_token(const struct ring *ring)
+{
+    return atomic_load(&ring_shared(ring)->token);
+}
+
+bool ring_holds(const struct ring *ring, uint64_t token)
+{
+    return CUSLICE_TOKEN_HOLDER(token) == ring->slot;
+}
+
+uint32_t ring_news(const struct ring *ring)
+{
+    return atomic_load(&ring_me(ring)->wake);
+}
+
+static uint64_t ring_bit(const struct ring *ring)
+{
+    return UINT64_C(1) << (ring->slot % 64);
+}
+
+/* How long the holder's turn has gone on without being charged. */
+static uint64_t ring_held(struct cuslice_segment *shared, unsigned holder, uint64_t now)
+{
+    if (holder >= CUSLICE_SLOTS)
+        return 0;
+    uint64_t from = atomic_load(&shared->slot[holder].grant_ns);
+    uint64_t charged = atomic_load(&shared->slot[holder].charged_to_ns);
+    from = charged > from ? charged : from;
+    return from < now ? now - from : 0;
+}
+
+/* Says again what a damaged file may have lost: that this slot is in use, and whose it is. */
+static void ring_heal(struct ring *ring, uint64_t now)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    struct cuslice_slot *me = ring_me(ring);
+    unsigned word = ring->slot / 64;
+    if (atomic_load(&me->tenant) != ring->tenant)
+        atomic_store_explicit(&me->tenant, ring->tenant, memory_order_release);
+    if (!(atomic_load(&ring_tenant(ring)->members[word]) & ring_bit(ring)))
+        atomic_fetch_or(&ring_tenant(ring)->members[word], ring_bit(ring));
+    if (!(atomic_load(&shared->attached[word]) & ring_bit(ring)))
+        atomic_fetch_or(&shared->attached[word], ring_bit(ring));
+    if (atomic_load(&me->joined_ns) == 0)
+        atomic_store(&me->joined_ns, now);
+}
+
+void ring_want(struct ring *ring)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t waiting[CUSLICE_SLOT_WORDS], now = clock_now();
+    unsigned holder = CUSLICE_TOKEN_HOLDER(ring_token(ring));
+    if (atomic_load(&shared->waiting[ring->slot / 64]) & ring_bit(ring))
+        return;
+    ring_heal(ring, now);
+    ring_waiting(shared, waiting);
+    policy_lift(shared, ring->slot, waiting, holder, ring_held(shared, holder, now));
+    atomic_store(&ring_me(ring)->waiting_since_ns, now);
+    atomic_fetch_or(&shared->waiting[ring->slot / 64], ring_bit(ring)); /* W1 */
+}
+
+int ring_look(struct ring *ring, uint64_t *token)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    for (unsigned tries = 0; tries < CUSLICE_SLOTS; tries++) {
+        uint64_t now_token = ring_token(ring); /* W2 */
+        if (ring_holds(ring, now_token)) {
+            *token = now_token;
+            return 1;
+        }
+        if (CUSLICE_TOKEN_HOLDER(now_token) < CUSLICE_SLOTS)
+            return 0;
+        ring_grant(shared, now_token, clock_now());
+    }
+    return 0;
+}
+
+void ring_claim(struct ring *ring, uint64_t token)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    struct cuslice_slot *me = ring_me(ring);
+    uint64_t now = clock_now();
+    atomic_store(&me->claimed_epoch, CUSLICE_TOKEN_EPOCH(token));
+    atomic_store(&me->last_grant_ns, now);
+    if (atomic_load(&me->grant_epoch) != CUSLICE_TOKEN_EPOCH(token)) { /* a late granter's G1 */
+        atomic_store(&me->grant_ns, now);
+        atomic_store(&me->grant_epoch, CUSLICE_TOKEN_EPOCH(token));
+    }
+    if (!(atomic_fetch_and(&shared->waiting[ring->slot / 64], ~ring_bit(ring)) & ring_bit(ring)))
+        return; /* W5 was done by another thread */
+    uint64_t since = atomic_exchange(&me->waiting_since_ns, 0);
+    if (since == 0 || since >= now)
+        return;
+    slot_count(shared, ring->slot, waited_ns, now - since);
+    histogram_add(&ring_tenant(ring)->wait, now - since);
+}
+
+/* How many others stand before this client among the waiting, in the order of slots. */
+static unsigned ring_rank(const struct ring *ring)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    unsigned rank = 0;
+    for (unsigned w = 0; w < ring->slot / 64; w++)
+        rank += (unsigned)__builtin_popcountll(atomic_load(&shared->waiting[w]));
+    uint64_t below = atomic_load(&shared->waiting[ring->slot / 64]) & (ring_bit(ring) - 1);
+    return rank + (unsigned)__builtin_popcountll(below);
+}
+
+static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch,
+                         uint64_t now);
+
+/* The further back, the more seldom; but who finds the holder overdue looks closely, since only
+ * close looks may blame, and those in front may have stopped too. */
+static uint64_t ring_watch_period(const struct ring *ring, const struct ring_watch *watch,
+                                  uint64_t token, uint64_t now)
+{
+    unsigned rank = ring_rank(ring);
+    uint64_t period = rank < 6 ? RING_WATCH_NS << rank : RING_FAR_WATCH_NS;
+    if (CUSLICE_TOKEN_HOLDER(token) < CUSLICE_SLOTS && token == watch->token &&
+        ring_overdue(ring_shared(ring), watch, now))
+        period = RING_WATCH_NS;
+    return period;
+}
+
+void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint64_t deadline_ns)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t token = ring_token(ring);
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    if (holder < CUSLICE_SLOTS && holder != ring->slot &&
+        atomic_load(&shared->slot[holder].armed_epoch) != CUSLICE_TOKEN_EPOCH(token))
+        ring_poke(shared, holder); /* W3 */
+    uint64_t now = clock_now();
+    uint64_t look = now + ring_watch_period(ring, watch, token, now);
+    watch->due_ns = look;
+    futex_wait(&ring_me(ring)->wake, news, look < deadline_ns ? look : deadline_ns); /* W4 */
+    ring_watch(ring, watch);
+}
+
+int ring_unwant(struct ring *ring, uint64_t *token)
+{
+    atomic_fetch_and(&ring_shared(ring)->waiting[ring->slot / 64], ~ring_bit(ring));
+    atomic_store(&ring_me(ring)->waiting_since_ns, 0);
+    *token = ring_token(ring);
+    ring_poke(ring_shared(ring), ring->slot);
+    return ring_holds(ring, *token);
+}
+
+bool ring_wanted(const struct ring *ring)
+{
+    uint64_t any = 0;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++) {
+        uint64_t mine = w == ring->slot / 64 ? ring_bit(ring) : 0;
+        any |= atomic_load(&ring_shared(ring)->waiting[w]) & ~mine;
+    }
+    return any != 0;
+}
+
+unsigned ring_clients(const struct ring *ring)
+{
+    unsigned n = 0;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        n += (unsigned)__builtin_popcountll(atomic_load(&ring_shared(ring)->attached[w]));
+    return n;
+}
+
+/* Charges the holder up to now and lets policy choose, this client among the candidates if it wants
+ * another turn. */
+static unsigned ring_choose(struct ring *ring, uint64_t token, bool busy, uint64_t now)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t waiting[CUSLICE_SLOT_WORDS];
+    slot_charge(shared, ring->slot, CUSLICE_TOKEN_EPOCH(token), now);
+    ring_waiting(shared, waiting);
+    if (busy)
+        waiting[ring->slot / 64] |= ring_bit(ring);
+    policy_advance(shared, waiting, ring->slot);
+    return policy_pick(shared, waiting, ring->slot);
+}
+
+static int ring_again(struct ring *ring, uint64_t *token, uint64_t now)
+{
+    if (!ring_move(ring_shared(ring), *token, ring->slot, now))
+        return -ESTALE;
+    *token = CUSLICE_TOKEN(ring_next_epoch(*token), ring->slot);
+    slot_count(ring_shared(ring), ring->slot, slices, 1);
+    atomic_store(&ring_me(ring)->claimed_epoch, CUSLICE_TOKEN_EPOCH(*token));
+    atomic_store(&ring_me(ring)->last_grant_ns, now);
+    return 1;
+}
+
+int ring_renew(struct ring *ring, uint64_t *token, bool busy)
+{
+    uint64_t now = clock_now();
+    if (ring_token(ring) != *token)
+        return -ESTALE;
+    unsigned next = ring_choose(ring, *token, busy, now);
+    if (next == ring->slot)
+        return ring_again(ring, token, now);
+    return next == CUSLICE_NOBODY ? 1 : 0;
+}
+
+int ring_pass(struct ring *ring, uint64_t *token, bool busy)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t now = clock_now();
+    if (ring_token(ring) != *token)
+        return -ESTALE;
+    unsigned next = ring_choose(ring, *token, busy, now);
+    if (next == ring->slot)
+        return ring_again(ring, token, now);
+    if (next == CUSLICE_NOBODY) {
+        if (!ring_grant(shared, *token, now))
+            return -ESTALE;
+    } else {
+        if (!ring_move(shared, *token, next, now))
+            return -ESTALE;
+        ring_poke(shared, next);
+    }
+    slot_count(shared, ring->slot, slices, 1);
+    return 0;
+}
+
+bool ring_arm(struct ring *ring, uint64_t token, bool armed)
+{
+    atomic_store(&ring_me(ring)->armed_epoch, armed ? CUSLICE_TOKEN_EPOCH(token) : 0);
+    return ring_wanted(ring);
+}
+
+uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *granted_ns)
+{
+    uint64_t now = clock_now(), from = atomic_load(&ring_me(ring)->grant_ns);
+    if (atomic_load(&ring_me(ring)->grant_epoch) != CUSLICE_TOKEN_EPOCH(token) || from > now)
+        from = now;
+    *granted_ns = from;
+    return from + segment_quantum(ring_shared(ring));
+}
+
+/* Takes one look's time into account; false while the looks are too few to blame anybody. A look
+ * that comes later than it was meant to is the observer's own absence. */
+static bool ring_watch_time(struct ring_watch *watch, uint64_t now)
+{
+    uint64_t gap = now - watch->last_ns;
+    uint64_t due = watch->due_ns > watch->last_ns ? watch->due_ns : watch->last_ns;
+    bool late = now > due + RING_LATE_NS;
+    watch->last_ns = now;
+    watch->due_ns = 0;
+    if (late)
+        watch->lost_ns += gap;
+    watch->looks = gap > RING_LATE_NS ? 0 : watch->looks + 1;
+    return watch->looks >= RING_LOOKS;
+}
+
+static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch,
+                         uint64_t now)
+{
+    const struct cuslice_slot *s = &shared->slot[CUSLICE_TOKEN_HOLDER(watch->token)];
+    uint64_t end = watch->since_ns, latest = end + segment_quantum(shared);
+    if (atomic_load(&s->grant_epoch) == CUSLICE_TOKEN_EPOCH(watch->token)) {
+        uint64_t slice_end = atomic_load(&s->grant_ns) + segment_quantum(shared);
+        slice_end = slice_end > latest ? latest : slice_end;
+        end = slice_end > end ? slice_end : end;
+    } else {
+        end = latest;
+    }
+    return now - watch->lost_ns > end + segment_allowance(shared) + RING_GRACE_NS;
+}
+
+static void ring_strike(struct cuslice_segment *shared, unsigned slot)
+{
+    atomic_fetch_and(&shared->waiting[slot / 64], ~(UINT64_C(1) << (slot % 64)));
+}
+
+/* A granter may have seen the bit of a client that has left or been reaped meanwhile. */
+static bool ring_absent(struct cuslice_segment *shared, unsigned slot)
+{
+    return atomic_load(&shared->slot[slot].joined_ns) == 0 ||
+           !(atomic_load(&shared->attached[slot / 64]) >> (slot % 64) & 1);
+}
+
+/* The holder is struck from the waiting as well: one that does not move must not be given the next
+ * turns too. When it moves again its threads, woken here, say that they wait. */
+static bool ring_revoke(struct ring *ring, uint64_t token, uint64_t now)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    char name[CUSLICE_TEXT];
+    ring_holder_name(ring, name, sizeof name);
+    slot_charge(shared, holder, CUSLICE_TOKEN_EPOCH(token), now);
+    ring_strike(shared, holder);
+    bool revoked = ring_grant(shared, token, now);
+    ring_poke(shared, holder);
+    if (!revoked)
+        return false;
+    slot_count(shared, holder, revocations, 1);
+    slot_count(shared, holder, overruns, 1);
+    log_info("revoked", "%s did not give the GPU back in time; the next client goes on", name);
+    return true;
+}
+
+/* While only the holder itself wants the token, it may hold it as long as it likes. */
+static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch *watch,
+                              unsigned holder, uint64_t now)
+{
+    uint64_t waiting[CUSLICE_SLOT_WORDS];
+    ring_waiting(shared, waiting);
+    waiting[holder / 64] &= ~(UINT64_C(1) << (holder % 64));
+    if (segment_first(waiting) < CUSLICE_SLOTS)
+        return true;
+    *watch = (struct ring_watch){.token = watch->token, .since_ns = now, .last_ns = now};
+    return false;
+}
+
+/* Death and absence show at the first look at a token, slowness only after several. */
+static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool first,
+                              uint64_t now)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t token = watch->token;
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    bool may_blame = !first && ring_watch_time(watch, now);
+    if (holder == ring->slot)
+        return false;
+    if (holder >= CUSLICE_SLOTS)
+        return ring_grant(shared, token, now);
+    if (slot_dead(&ring->segment, holder) == 1) {
+        slot_reap_set(&ring->segment, shared->waiting, holder);
+        return slot_reap(&ring->segment, holder) == 0;
+    }
+    if (ring_absent(shared, holder)) {
+        ring_strike(shared, holder);
+        return ring_grant(shared, token, now);
+    }
+    if (!first && atomic_load(&shared->slot[holder].claimed_epoch) != CUSLICE_TOKEN_EPOCH(token))
+        ring_poke(shared, holder);
+    return ring_watch_wanted(shared, watch, holder, now) && may_blame &&
+           ring_overdue(shared, watch, now) && ring_revoke(ring, token, now);
+}
+
+bool ring_watch(struct ring *ring, struct ring_watch *watch)
+{
+    uint64_t now = clock_now(), token = ring_token(ring);
+    bool first = token != watch->token || watch->since_ns == 0;
+    if (first)
+        *watch = (struct ring_watch){.token = token, .since_ns = now, .last_ns = now};
+    return ring_watch_holder(ring, watch, first, now) || first;
+}
+
+int ring_tend(struct ring *ring)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    if (!segment_current(&ring->segment))
+        return -ESTALE;
+    for (unsigned k = 1; k < CUSLICE_SLOTS; k++) {
+        unsigned slot = (ring->slot + k) % CUSLICE_SLOTS;
+        if (!(atomic_load(&shared->attached[slot / 64]) >> (slot % 64) & 1))
+            continue;
+        if (slot_dead(&ring->segment, slot) == 1)
+            slot_reap(&ring->segment, slot);
+        break;
+    }
+    return 0;
+}
+
+void ring_holder_name(const struct ring *ring, char *text, size_t size)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    unsigned holder = CUSLICE_TOKEN_HOLDER(ring_token(ring));
+    struct cuslice_tenant *tenant = holder < CUSLICE_SLOTS ? tenant_of(shared, holder) : NULL;
+    if (!tenant)
+        snprintf(text, size, "nobody");
+    else
+        snprintf(text, size, "%.*s", (int)sizeof tenant->display - 1, tenant->display);
+}

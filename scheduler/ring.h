@@ -1,0 +1,127 @@
+/*
+ * ring: turns between processes. Owns the token word, the waiting set and the wake-ups; the essay in
+ * ring.c is the protocol. Everything here is a single look or a single step: the loops, the gate and
+ * the drain are its callers'. Any thread of the process may call anything at any time.
+ */
+#ifndef CUSLICE_SCHEDULER_RING_H
+#define CUSLICE_SCHEDULER_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "futex.h"
+#include "segment.h"
+#include "tenant.h"
+
+/* How often a waiter that stands first, and the client that passed last, look at the holder. */
+#define RING_WATCH_NS UINT64_C(4000000)
+/* What a holder gets beyond quantum and allowance before it is revoked. */
+#define RING_GRACE_NS UINT64_C(10000000)
+
+struct ring {
+    struct segment segment;
+    unsigned slot;
+    unsigned tenant;          /* its record's index; what the file says is held to this */
+    uint64_t process_limit;   /* bytes; CUSLICE_NO_LIMIT */
+    struct lock ledger_lock;  /* threads of this process that collided near a cap, one at a time */
+};
+
+/* What one observer remembers of the token between two looks. Zero-initialised; one per thread. */
+struct ring_watch {
+    uint64_t token;
+    uint64_t since_ns; /* first look at this token */
+    uint64_t last_ns;
+    uint64_t lost_ns;  /* time in which the observer itself did not run */
+    uint64_t due_ns;   /* when the next look was meant to be; 0: within RING_WATCH_NS */
+    unsigned looks;    /* close ones in a row, none of them late */
+};
+
+/* Opens the GPU's ring and takes a slot; 0 or -errno as segment_open and slot_join. */
+int ring_join(struct ring *ring, const char *directory, const struct segment_spec *device,
+              const struct tenant_spec *tenant);
+
+/* The same on a ring of this process alone. */
+int ring_join_private(struct ring *ring, const struct segment_spec *device,
+                      const struct tenant_spec *tenant);
+
+/* Gives the token and the slot back and unmaps. */
+void ring_leave(struct ring *ring);
+
+static inline struct cuslice_segment *ring_shared(const struct ring *ring)
+{
+    return ring->segment.shared;
+}
+
+static inline struct cuslice_tenant *ring_tenant(const struct ring *ring)
+{
+    return &ring->segment.shared->tenant[ring->tenant];
+}
+
+static inline struct cuslice_slot *ring_me(const struct ring *ring)
+{
+    return &ring->segment.shared->slot[ring->slot];
+}
+
+/* The token word, and whether this client holds it. */
+uint64_t ring_token(const struct ring *ring);
+bool ring_holds(const struct ring *ring, uint64_t token);
+
+/* The value of this client's futex word, to be read before a look and given to ring_wait. */
+uint32_t ring_news(const struct ring *ring);
+
+/* Enters this client among the waiting, once; says so at each look, since a claim clears it. */
+void ring_want(struct ring *ring);
+
+/* One look at the token: 1 and *token when this client holds it; 0 when another does. A free token
+ * is granted, to whom policy names. */
+int ring_look(struct ring *ring, uint64_t *token);
+
+/* Before the holder's first submission of a turn: strikes it from the waiting, books what it
+ * waited. */
+void ring_claim(struct ring *ring, uint64_t token);
+
+/* Sleeps until news, `deadline_ns`, or time for a look at the holder, and takes that look. Call
+ * after ring_want and a ring_look that said 0. Blocking. */
+void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint64_t deadline_ns);
+
+/* Gives up waiting; other threads of this process that still wait are woken to say so again. 1 and *token when the token came meanwhile: the caller uses or passes it. */
+int ring_unwant(struct ring *ring, uint64_t *token);
+
+/* Whether another client waits; how many clients there are, this one included. */
+bool ring_wanted(const struct ring *ring);
+unsigned ring_clients(const struct ring *ring);
+
+/* The holder's slice has ended: charges it up to now and asks policy. 1: go on, *token is the new
+ * word (a new turn of the same client; only when `busy` says that it wants one). 0: another client
+ * is due: close, drain, ring_pass. -ESTALE: the token is gone. */
+int ring_renew(struct ring *ring, uint64_t *token, bool busy);
+
+/* Charges and passes the token to whom policy names, or frees it. `busy` as above: if this client is
+ * named itself, 1 is returned with its new *token. 0: passed. -ESTALE: it was gone already. */
+int ring_pass(struct ring *ring, uint64_t *token, bool busy);
+
+/* Says to the waiting whether this client's keeper will end the slice of `token` in time. Answers
+ * whether somebody waits: when armed is false and the answer is true, it must be armed. */
+bool ring_arm(struct ring *ring, uint64_t token, bool armed);
+
+/* One look at the holder on behalf of those who wait: reaps it when dead (and with it those among the
+ * waiting who died too), revokes it when overdue. True when the token moved. */
+bool ring_watch(struct ring *ring, struct ring_watch *watch);
+
+/* Once a second: whether the ring's file still has its name (else -ESTALE), and whether the next
+ * client in the ring is dead (then it is reaped). */
+int ring_tend(struct ring *ring);
+
+/* When the slice of `token` ends: grant plus quantum; the grant time too. */
+uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *granted_ns);
+
+/* Takes the token off a slot that its caller knows dead (holding its byte). */
+void ring_evict(struct cuslice_segment *shared, unsigned slot, uint64_t now);
+
+/* News for a client: its threads and its keeper look again. */
+void ring_poke(struct cuslice_segment *shared, unsigned slot);
+
+/* Text for people: who holds the token, or "nobody". */
+void ring_holder_name(const struct ring *ring, char *text, size_t size);
+
+#endif

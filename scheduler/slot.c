@@ -1,0 +1,218 @@
+/*
+ * slot: join, leave, reap (see slot.h). Runs in attach, in the keeper, and in a thread that waits at
+ * the gate or was refused memory. Every lock here is taken through a description opened for this one
+ * occasion, so that two threads of one process exclude each other too, and so that a program which
+ * closed or reused our descriptors cannot make us lock a stranger's file.
+ */
+#include "slot.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "config.h"
+#include "log.h"
+#include "mapfile.h"
+#include "policy.h"
+#include "ring.h"
+
+static bool slot_bit(const _Atomic(uint64_t) *set, unsigned slot)
+{
+    return atomic_load(&set[slot / 64]) >> (slot % 64) & 1;
+}
+
+static void slot_set(_Atomic(uint64_t) *set, unsigned slot)
+{
+    atomic_fetch_or(&set[slot / 64], UINT64_C(1) << (slot % 64));
+}
+
+static void slot_unset(_Atomic(uint64_t) *set, unsigned slot)
+{
+    atomic_fetch_and(&set[slot / 64], ~(UINT64_C(1) << (slot % 64)));
+}
+
+void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now)
+{
+    struct cuslice_slot *s = &shared->slot[slot];
+    uint64_t from = atomic_load(&s->grant_ns), to = atomic_load(&s->charged_to_ns);
+    if (atomic_load(&s->grant_epoch) != epoch)
+        return;
+    from = to > from ? to : from;
+    if (from >= now || !atomic_compare_exchange_strong(&s->charged_to_ns, &to, now))
+        return;
+    slot_count(shared, slot, granted_ns, now - from);
+    slot_count(shared, slot, charged_ns, now - from);
+    atomic_fetch_add_explicit(&shared->busy_ns, now - from, memory_order_relaxed);
+    policy_charge(tenant_of(shared, slot), now - from);
+}
+
+/* Word by word, since a revoker may be adding to them. */
+static void slot_clear_books(struct cuslice_books *books)
+{
+    _Atomic(uint64_t) *word = (_Atomic(uint64_t) *)books;
+    for (size_t i = 0; i < sizeof *books / sizeof *word; i++)
+        atomic_store_explicit(&word[i], 0, memory_order_relaxed);
+}
+
+/* The order matters: the token first, since others wait for it; the books of a dead holder while its
+ * tenant is still known; the mark that the slot is in use last, so that a reaper's death leaves it
+ * to be found again. The caller holds the slot's byte. */
+static void slot_clear(struct cuslice_segment *shared, unsigned slot)
+{
+    struct cuslice_slot *s = &shared->slot[slot];
+    uint64_t now = clock_now();
+    slot_unset(shared->waiting, slot);
+    ring_evict(shared, slot, now);
+    if (atomic_load(&s->bytes))
+        atomic_store(&shared->last_death_ns, now);
+    tenant_leave(shared, atomic_load(&s->tenant), slot, now);
+    atomic_store(&s->bytes, 0);
+    atomic_store(&s->pending, 0);
+    atomic_store(&s->context_bytes, 0);
+    atomic_store(&s->tenant, CUSLICE_TENANTS);
+    atomic_store(&s->waiting_since_ns, 0);
+    atomic_store(&s->joined_ns, 0);
+    slot_clear_books(&s->books);
+    atomic_fetch_add(&s->generation, 1);
+    slot_unset(shared->attached, slot);
+}
+
+int slot_dead(const struct segment *segment, unsigned slot)
+{
+    if (segment->private_copy || !slot_bit(segment->shared->attached, slot))
+        return 0;
+    int fd = segment_reopen(segment);
+    if (fd < 0)
+        return fd;
+    int locked = mapfile_locked(fd, CUSLICE_LOCK_SLOT(slot));
+    close(fd);
+    return locked < 0 ? locked : !locked;
+}
+
+int slot_reap(struct segment *segment, unsigned slot)
+{
+    if (segment->private_copy)
+        return -EAGAIN;
+    int fd = segment_reopen(segment);
+    if (fd < 0)
+        return fd;
+    int rc = mapfile_lock(fd, CUSLICE_LOCK_SLOT(slot));
+    if (rc == 0) {
+        if (slot_bit(segment->shared->attached, slot)) { /* else another reaper was faster */
+            slot_clear(segment->shared, slot);
+            atomic_fetch_add_explicit(&segment->shared->reaped, 1, memory_order_relaxed);
+        }
+        /* Closing is not enough if another thread forks just now: the child has the descriptor. */
+        mapfile_unlock(fd, CUSLICE_LOCK_SLOT(slot));
+    }
+    close(fd);
+    return rc;
+}
+
+unsigned slot_reap_set(struct segment *segment, const _Atomic(uint64_t) set[CUSLICE_SLOT_WORDS],
+                       unsigned except)
+{
+    unsigned reaped = 0;
+    for (unsigned i = 0; i < CUSLICE_SLOTS; i++)
+        if (i != except && slot_bit(set, i) && slot_dead(segment, i) == 1 &&
+            slot_reap(segment, i) == 0)
+            reaped++;
+    return reaped;
+}
+
+/* First the slots that look free, then all: a dead client's looks taken. */
+static int slot_seize(struct segment *segment)
+{
+    if (segment->private_copy)
+        return 0;
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (unsigned i = 0; i < CUSLICE_SLOTS; i++)
+            if ((pass || !slot_bit(segment->shared->attached, i)) &&
+                mapfile_lock(segment->fd, CUSLICE_LOCK_SLOT(i)) == 0)
+                return (int)i;
+    return -ENOSPC;
+}
+
+static uint64_t slot_pid_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+static void slot_command(char *text, size_t size)
+{
+    FILE *file = fopen("/proc/self/comm", "re");
+    memset(text, 0, size);
+    if (!file)
+        return;
+    if (fgets(text, (int)size, file))
+        text[strcspn(text, "\n")] = '\0';
+    fclose(file);
+}
+
+/* The inode that Linux gives the first PID namespace. */
+#define SLOT_HOST_PID_NAMESPACE UINT64_C(0xeffffffc)
+
+static void slot_describe(struct cuslice_slot *s, const struct tenant_spec *spec, uint64_t now)
+{
+    int32_t pid = getpid();
+    uint64_t space = slot_pid_namespace();
+    atomic_store(&s->pid, pid);
+    atomic_store(&s->pid_namespace, space);
+    atomic_store(&s->host_pid, space == SLOT_HOST_PID_NAMESPACE ? pid : 0);
+    atomic_store(&s->mode, spec->mode);
+    atomic_store(&s->closing_ns, 0);
+    atomic_store(&s->idle_since_ns, 0);
+    atomic_store(&s->last_grant_ns, 0);
+    atomic_store(&s->peak, 0);
+    slot_command(s->command, sizeof s->command);
+    atomic_store(&s->joined_ns, now);
+}
+
+/* The slot names its tenant before it is entered there: a joiner that dies in between is struck off
+ * by its reaper. */
+static int slot_enter(struct segment *segment, unsigned slot, const struct tenant_spec *spec)
+{
+    struct cuslice_segment *shared = segment->shared;
+    uint64_t now = clock_now();
+    int tenant = tenant_claim(segment, spec, now);
+    if (tenant < 0)
+        return tenant;
+    slot_set(shared->attached, slot);
+    slot_reap_set(segment, shared->tenant[tenant].members, slot);
+    slot_describe(&shared->slot[slot], spec, now);
+    atomic_store_explicit(&shared->slot[slot].tenant, (unsigned)tenant, memory_order_release);
+    tenant_enter(shared, (unsigned)tenant, slot, spec);
+    return 0;
+}
+
+int slot_join(struct segment *segment, const struct tenant_spec *spec)
+{
+    int slot = slot_seize(segment);
+    if (slot < 0)
+        return slot;
+    slot_clear(segment->shared, (unsigned)slot);
+    int rc = tenant_lock(segment, spec);
+    if (rc == 0) {
+        rc = slot_enter(segment, (unsigned)slot, spec);
+        tenant_unlock(segment, spec);
+    }
+    if (rc < 0) {
+        if (!segment->private_copy)
+            mapfile_unlock(segment->fd, CUSLICE_LOCK_SLOT(slot));
+        return rc;
+    }
+    if (segment->fd >= 0)
+        close(segment->fd);
+    segment->fd = -1;
+    return slot;
+}
+
+void slot_leave(struct segment *segment, unsigned slot)
+{
+    slot_clear(segment->shared, slot);
+}

@@ -1,0 +1,228 @@
+/*
+ * tenant: records of quotas (see tenant.h). Runs while a client joins or is cleared away. Who claims
+ * or enters a record holds the lock of its key, and who gives a record to another key holds the old
+ * key's lock too, so that nobody enters a record while it changes hands. A claimer that dies leaves
+ * a record without members whose text is not its key; the next one of that key writes it anew. Must
+ * never believe what a record says beyond its bounds.
+ */
+#include "tenant.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "log.h"
+#include "mapfile.h"
+
+#define TENANT_PATIENCE_NS (2 * CLOCK_S)
+#define TENANT_PAUSE_NS (CLOCK_MS / 2)
+
+static uint64_t tenant_hash(const char *key)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (; *key; key++)
+        h = (h ^ (unsigned char)*key) * UINT64_C(1099511628211);
+    return h ? h : 1;
+}
+
+static void tenant_pause(void)
+{
+    struct timespec left = {.tv_nsec = TENANT_PAUSE_NS};
+    while (nanosleep(&left, &left) < 0 && errno == EINTR)
+        ;
+}
+
+int tenant_lock(struct segment *segment, const struct tenant_spec *spec)
+{
+    uint64_t byte = SEGMENT_LOCK_KEY(tenant_hash(spec->key));
+    unsigned left = TENANT_PATIENCE_NS / TENANT_PAUSE_NS;
+    if (segment->private_copy)
+        return 0;
+    int rc = mapfile_lock(segment->fd, byte);
+    for (; rc == -EAGAIN && left > 0; left--) {
+        tenant_pause();
+        rc = mapfile_lock(segment->fd, byte);
+    }
+    if (rc == -EAGAIN)
+        log_warn("tenant-busy", "another client of tenant %s has been joining for seconds",
+                 spec->display);
+    return rc == -EAGAIN ? -EBUSY : rc;
+}
+
+void tenant_unlock(struct segment *segment, const struct tenant_spec *spec)
+{
+    if (!segment->private_copy)
+        mapfile_unlock(segment->fd, SEGMENT_LOCK_KEY(tenant_hash(spec->key)));
+}
+
+static bool tenant_empty(struct cuslice_tenant *t)
+{
+    uint64_t any = 0;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        any |= atomic_load(&t->members[w]);
+    return any == 0;
+}
+
+static int tenant_find(struct cuslice_segment *shared, uint64_t id)
+{
+    for (unsigned i = 0; i < CUSLICE_TENANTS; i++)
+        if (atomic_load(&shared->tenant[i].id) == id)
+            return (int)i;
+    return -ENOENT;
+}
+
+static void tenant_clear(struct cuslice_tenant *t)
+{
+    size_t from = offsetof(struct cuslice_tenant, left_ns);
+    memset((char *)t + from, 0, sizeof *t - from);
+}
+
+/* The key comes last: a record that shows it is whole. */
+static void tenant_describe(struct cuslice_tenant *t, const struct tenant_spec *spec, uint64_t now)
+{
+    tenant_clear(t);
+    memcpy(t->display, spec->display, sizeof t->display);
+    memcpy(t->pod, spec->pod, sizeof t->pod);
+    memcpy(t->pod_namespace, spec->pod_namespace, sizeof t->pod_namespace);
+    memcpy(t->container, spec->container, sizeof t->container);
+    atomic_store(&t->left_ns, now);
+    atomic_thread_fence(memory_order_seq_cst);
+    memcpy(t->key, spec->key, sizeof t->key);
+}
+
+static int tenant_take_free(struct cuslice_segment *shared, uint64_t id)
+{
+    for (unsigned i = 0; i < CUSLICE_TENANTS; i++) {
+        uint64_t nobody = 0;
+        if (atomic_compare_exchange_strong(&shared->tenant[i].id, &nobody, id))
+            return (int)i;
+    }
+    return -ENOSPC;
+}
+
+/* Takes the record from a key that has no client and whose lock nobody holds. */
+static bool tenant_evict(struct segment *segment, struct cuslice_tenant *t, uint64_t id)
+{
+    uint64_t old = atomic_load(&t->id);
+    uint64_t byte = SEGMENT_LOCK_KEY(old);
+    bool taken = false;
+    if (byte == SEGMENT_LOCK_KEY(id) ||
+        (!segment->private_copy && mapfile_lock(segment->fd, byte) < 0))
+        return false;
+    if (tenant_empty(t))
+        taken = atomic_compare_exchange_strong(&t->id, &old, id);
+    if (!segment->private_copy)
+        mapfile_unlock(segment->fd, byte);
+    return taken;
+}
+
+/* The record without members whose last client left longest ago, after (left, index) in that
+ * order. */
+static int tenant_oldest(struct cuslice_segment *shared, uint64_t *left, int after)
+{
+    uint64_t bound = *left;
+    int best = -ENOSPC;
+    for (int i = 0; i < (int)CUSLICE_TENANTS; i++) {
+        uint64_t mine = atomic_load(&shared->tenant[i].left_ns);
+        bool later = mine > bound || (mine == bound && i > after);
+        if (later && (best < 0 || mine < *left) && tenant_empty(&shared->tenant[i])) {
+            best = i;
+            *left = mine;
+        }
+    }
+    return best;
+}
+
+static int tenant_take_left(struct segment *segment, uint64_t id)
+{
+    uint64_t left = 0;
+    int place = -1;
+    for (unsigned tries = 0; tries < CUSLICE_TENANTS; tries++) {
+        place = tenant_oldest(segment->shared, &left, place);
+        if (place < 0 || tenant_evict(segment, &segment->shared->tenant[place], id))
+            return place;
+    }
+    return -ENOSPC;
+}
+
+int tenant_claim(struct segment *segment, const struct tenant_spec *spec, uint64_t now)
+{
+    struct cuslice_segment *shared = segment->shared;
+    uint64_t id = tenant_hash(spec->key);
+    int place = tenant_find(shared, id);
+    bool found = place >= 0;
+    if (!found)
+        place = tenant_take_free(shared, id);
+    if (place < 0)
+        place = tenant_take_left(segment, id);
+    if (place < 0)
+        return place;
+    struct cuslice_tenant *t = &shared->tenant[place];
+    if (!found || (tenant_empty(t) && strncmp(t->key, spec->key, sizeof t->key) != 0))
+        tenant_describe(t, spec, now);
+    return place;
+}
+
+static void tenant_settle(struct cuslice_tenant *t, const struct tenant_spec *spec)
+{
+    uint32_t pinned = atomic_load(&t->settings_by_admin);
+    if (!(pinned & TENANT_WEIGHT))
+        atomic_store(&t->weight, spec->weight);
+    if (!(pinned & TENANT_MODE))
+        atomic_store(&t->mode, spec->mode);
+    if (!(pinned & TENANT_LIMIT))
+        atomic_store(&t->limit_ppm, 1000000);
+    if (!(pinned & TENANT_PRIORITY))
+        atomic_store(&t->priority, CUSLICE_NORMAL);
+    if (!(pinned & TENANT_MEM_LIMIT))
+        atomic_store(&t->mem_limit, spec->mem_limit);
+}
+
+static void tenant_compare(struct cuslice_tenant *t, const struct tenant_spec *spec)
+{
+    if (atomic_load(&t->weight) != spec->weight)
+        log_warn("tenant-differs", "tenant %s already has weight %u; %u asked here is not used",
+                 spec->display, atomic_load(&t->weight), spec->weight);
+    if (atomic_load(&t->mem_limit) != spec->mem_limit)
+        log_warn("tenant-differs",
+                 "tenant %s already has a memory cap of %llu bytes; %llu asked here is not used",
+                 spec->display, (unsigned long long)atomic_load(&t->mem_limit),
+                 (unsigned long long)spec->mem_limit);
+    if (atomic_load(&t->mode) != spec->mode)
+        log_warn("tenant-differs", "tenant %s already runs in another mode", spec->display);
+}
+
+void tenant_enter(struct cuslice_segment *shared, unsigned tenant, unsigned slot,
+                  const struct tenant_spec *spec)
+{
+    struct cuslice_tenant *t = &shared->tenant[tenant];
+    if (tenant_empty(t) || atomic_load(&t->weight) == 0)
+        tenant_settle(t, spec);
+    else
+        tenant_compare(t, spec);
+    atomic_fetch_or(&t->members[slot / 64], UINT64_C(1) << (slot % 64));
+    atomic_store(&t->left_ns, 0);
+}
+
+void tenant_leave(struct cuslice_segment *shared, unsigned tenant, unsigned slot, uint64_t now)
+{
+    if (tenant >= CUSLICE_TENANTS)
+        return;
+    struct cuslice_tenant *t = &shared->tenant[tenant];
+    atomic_fetch_and(&t->members[slot / 64], ~(UINT64_C(1) << (slot % 64)));
+    if (!tenant_empty(t))
+        return;
+    atomic_store(&t->left_ns, now);
+    if (!tenant_empty(t)) /* one has entered meanwhile */
+        atomic_store(&t->left_ns, 0);
+}
+
+struct cuslice_tenant *tenant_of(struct cuslice_segment *shared, unsigned slot)
+{
+    unsigned tenant = atomic_load_explicit(&shared->slot[slot].tenant, memory_order_acquire);
+    return tenant < CUSLICE_TENANTS ? &shared->tenant[tenant] : NULL;
+}

@@ -1,0 +1,55 @@
+/*
+ * tenant: finding or claiming the record of a quota in a ring, and its settings. Called while
+ * attaching, under a lock that only clients of the same key take; two clients that bring the same
+ * key end up in one record.
+ */
+#ifndef CUSLICE_SCHEDULER_TENANT_H
+#define CUSLICE_SCHEDULER_TENANT_H
+
+#include <stdint.h>
+
+#include "segment.h"
+
+/* Who a client is and what it asks for. Texts are NUL-terminated, shorter than CUSLICE_TEXT. */
+struct tenant_spec {
+    char key[CUSLICE_TEXT];
+    char display[CUSLICE_TEXT];
+    char pod[CUSLICE_TEXT];
+    char pod_namespace[CUSLICE_TEXT];
+    char container[CUSLICE_TEXT];
+    uint32_t weight;
+    uint32_t mode;
+    uint64_t mem_limit;
+};
+
+/* Bits of struct cuslice_tenant.settings_by_admin: what a first client does not change. */
+enum tenant_setting {
+    TENANT_WEIGHT = 1,
+    TENANT_MEM_LIMIT = 2,
+    TENANT_MODE = 4,
+    TENANT_LIMIT = 8,
+    TENANT_PRIORITY = 16
+};
+
+/* Shuts out others that join under the same key, from before tenant_claim until after tenant_enter:
+ * 0, or -EBUSY when one of them has not moved for seconds. Blocking. The kernel gives the lock back
+ * when its holder dies; a private segment needs none. */
+int tenant_lock(struct segment *segment, const struct tenant_spec *spec);
+void tenant_unlock(struct segment *segment, const struct tenant_spec *spec);
+
+/* The record's index, or -ENOSPC when all records belong to tenants with live clients. Under
+ * tenant_lock. */
+int tenant_claim(struct segment *segment, const struct tenant_spec *spec, uint64_t now);
+
+/* Enters `slot` among the members. The first member's settings become the tenant's, but for those
+ * the administrator has set; a later one that disagrees is warned. Under tenant_lock. */
+void tenant_enter(struct cuslice_segment *shared, unsigned tenant, unsigned slot,
+                  const struct tenant_spec *spec);
+
+/* Strikes `slot` from the members; its record lives on for its figures. */
+void tenant_leave(struct cuslice_segment *shared, unsigned tenant, unsigned slot, uint64_t now);
+
+/* The tenant of a slot, bounded: NULL when the slot names none. */
+struct cuslice_tenant *tenant_of(struct cuslice_segment *shared, unsigned slot);
+
+#endif
