@@ -1,0 +1,126 @@
+/*
+ * allocs: hash tables with open addressing, one per shard, so that threads seldom meet (see
+ * allocs.h). Memory comes from mmap, never from the program's malloc, which may itself be in the
+ * middle of something.
+ */
+#include "allocs.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "futex.h"
+
+#define ALLOCS_SHARDS 64u
+#define ALLOCS_FIRST 256u
+
+struct allocs_entry {
+    uint64_t pointer; /* 0 = free */
+    uint64_t bytes : 56;
+    uint64_t gate : 8;
+};
+
+struct allocs_shard {
+    _Alignas(64) struct lock lock;
+    struct allocs_entry *entry;
+    size_t size; /* a power of two, or 0 */
+    size_t used;
+};
+
+static struct allocs_shard allocs[ALLOCS_SHARDS];
+
+static uint64_t allocs_hash(uint64_t pointer)
+{
+    pointer *= UINT64_C(0x9e3779b97f4a7c15);
+    return pointer ^ pointer >> 29;
+}
+
+static struct allocs_shard *allocs_shard(uint64_t hash)
+{
+    return &allocs[hash >> 32 & (ALLOCS_SHARDS - 1)];
+}
+
+/* The pointer's place, or the free one where it belongs. */
+static size_t allocs_find(const struct allocs_shard *shard, uint64_t pointer)
+{
+    size_t i = allocs_hash(pointer) & (shard->size - 1);
+    while (shard->entry[i].pointer && shard->entry[i].pointer != pointer)
+        i = (i + 1) & (shard->size - 1);
+    return i;
+}
+
+static struct allocs_entry *allocs_map(size_t size)
+{
+    void *memory = mmap(NULL, size * sizeof(struct allocs_entry), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static bool allocs_grow(struct allocs_shard *shard)
+{
+    struct allocs_shard old = *shard;
+    size_t size = old.size ? old.size * 2 : ALLOCS_FIRST;
+    struct allocs_entry *entry = allocs_map(size);
+    if (!entry)
+        return false;
+    shard->entry = entry;
+    shard->size = size;
+    for (size_t i = 0; i < old.size; i++)
+        if (old.entry[i].pointer)
+            entry[allocs_find(shard, old.entry[i].pointer)] = old.entry[i];
+    if (old.entry)
+        munmap(old.entry, old.size * sizeof *old.entry);
+    return true;
+}
+
+bool allocs_put(uint64_t pointer, uint64_t bytes, unsigned gate)
+{
+    struct allocs_shard *shard = allocs_shard(allocs_hash(pointer));
+    lock_take(&shard->lock);
+    bool room = (shard->used + 1) * 4 <= shard->size * 3 || allocs_grow(shard);
+    if (room) {
+        struct allocs_entry *entry = &shard->entry[allocs_find(shard, pointer)];
+        shard->used += entry->pointer == 0;
+        *entry = (struct allocs_entry){.pointer = pointer, .bytes = bytes, .gate = gate};
+    }
+    lock_put(&shard->lock);
+    return room;
+}
+
+/* Closes the hole at `i`, so that probing finds what lies behind it. */
+static void allocs_close(struct allocs_shard *shard, size_t hole)
+{
+    size_t mask = shard->size - 1;
+    for (size_t i = (hole + 1) & mask; shard->entry[i].pointer; i = (i + 1) & mask) {
+        size_t home = allocs_hash(shard->entry[i].pointer) & mask;
+        if (((i - home) & mask) < ((i - hole) & mask))
+            continue;
+        shard->entry[hole] = shard->entry[i];
+        hole = i;
+    }
+    shard->entry[hole].pointer = 0;
+    shard->used--;
+}
+
+bool allocs_take(uint64_t pointer, uint64_t *bytes, unsigned *gate)
+{
+    struct allocs_shard *shard = allocs_shard(allocs_hash(pointer));
+    lock_take(&shard->lock);
+    size_t i = shard->size && pointer ? allocs_find(shard, pointer) : 0;
+    bool found = shard->size && pointer && shard->entry[i].pointer == pointer;
+    if (found) {
+        *bytes = shard->entry[i].bytes;
+        *gate = (unsigned)shard->entry[i].gate;
+        allocs_close(shard, i);
+    }
+    lock_put(&shard->lock);
+    return found;
+}
+
+void allocs_reset(void)
+{
+    for (unsigned i = 0; i < ALLOCS_SHARDS; i++) {
+        if (allocs[i].entry)
+            munmap(allocs[i].entry, allocs[i].size * sizeof *allocs[i].entry);
+        memset(&allocs[i], 0, sizeof allocs[i]);
+    }
+}

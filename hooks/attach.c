@@ -1,0 +1,336 @@
+/*
+ * attach: settings, rings, gates, keeper, exit; in this order, once per process (see attach.h).
+ * Runs inside the program's cuInit, under attach_mutex, which a fork waits for, so that no child is
+ * born in the middle of it.
+ */
+#include "attach.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "allocs.h"
+#include "clock.h"
+#include "gate.h"
+#include "keeper.h"
+#include "ledger.h"
+#include "log.h"
+#include "real.h"
+#include "slot.h"
+#include "tenant.h"
+
+static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
+static bool attach_handlers;
+static struct tenant_spec attach_tenant;
+static struct ring attach_rings[GATE_DEVICES];
+
+/* The inode that Linux gives the first PID namespace. */
+#define ATTACH_HOST_PID_NAMESPACE UINT64_C(0xeffffffc)
+
+/* ---- Who this process is ------------------------------------------------------------------------
+ */
+
+static void attach_display(char *text, size_t size)
+{
+    char name[CUSLICE_TEXT] = "";
+    if (gethostname(name, sizeof name - 1) == 0 && name[0])
+        snprintf(text, size, "%s", name);
+}
+
+/* Given by name; else the PID namespace when it is not the host's; else this process alone. */
+static void attach_identify(struct tenant_spec *spec)
+{
+    struct stat st;
+    *spec = (struct tenant_spec){.weight = guest_config.weight, .mode = guest_config.mode};
+    if (guest_config.tenant[0]) {
+        snprintf(spec->key, sizeof spec->key, "%s", guest_config.tenant);
+        snprintf(spec->display, sizeof spec->display, "%s", guest_config.tenant);
+    } else if (stat("/proc/self/ns/pid", &st) == 0 && st.st_ino != ATTACH_HOST_PID_NAMESPACE) {
+        snprintf(spec->key, sizeof spec->key, "pidns:%llu", (unsigned long long)st.st_ino);
+        attach_display(spec->display, sizeof spec->display);
+    } else {
+        snprintf(spec->key, sizeof spec->key, "pid:%d:%llx", getpid(),
+                 (unsigned long long)guest.instance);
+        snprintf(spec->display, sizeof spec->display, "%.40s[%d]", program_invocation_short_name,
+                 getpid());
+    }
+    if (!spec->display[0])
+        snprintf(spec->display, sizeof spec->display, "%s", spec->key);
+}
+
+/* ---- The devices --------------------------------------------------------------------------------
+ */
+
+static CUresult attach_device(struct gate *gate, int ordinal, char *name, size_t size)
+{
+    CUuuid uuid;
+    size_t total = 0;
+    CUresult rc = real.cuDeviceGet(&gate->device, ordinal);
+    if (rc == CUDA_SUCCESS)
+        rc = real_has((const void *)real.cuDeviceGetUuid_v2)
+                 ? real.cuDeviceGetUuid_v2(&uuid, gate->device)
+                 : real.cuDeviceGetUuid(&uuid, gate->device);
+    if (rc == CUDA_SUCCESS)
+        rc = real.cuDeviceTotalMem_v2(&total, gate->device);
+    if (rc == CUDA_SUCCESS)
+        rc = real.cuDeviceGetName(name, (int)size, gate->device);
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    memcpy(gate->uuid, uuid.bytes, sizeof gate->uuid);
+    gate->total_bytes = total;
+    return CUDA_SUCCESS;
+}
+
+static void attach_limits(const struct gate *gate, unsigned index, struct tenant_spec *tenant,
+                          uint64_t *process_limit)
+{
+    tenant->mem_limit = cap_resolve(&guest_config.mem_limit, index, gate->uuid, gate->total_bytes,
+                                    guest_config.replicas);
+    *process_limit = cap_resolve(&guest_config.process_mem_limit, index, gate->uuid,
+                                 gate->total_bytes, guest_config.replicas);
+}
+
+/* Ceilings that only bite now that the device's size is known. */
+static void attach_warn(const struct gate *gate, unsigned index)
+{
+    if (cap_lowered(&guest_config.mem_limit, index, gate->uuid, gate->total_bytes,
+                    guest_config.replicas))
+        log_warn("ceiling", "GPU %u: CUSLICE_MEM_LIMIT is lowered to the node's ceiling", index);
+    if (cap_lowered(&guest_config.process_mem_limit, index, gate->uuid, gate->total_bytes,
+                    guest_config.replicas))
+        log_warn("ceiling", "GPU %u: CUSLICE_PROCESS_MEM_LIMIT is lowered to the node's ceiling",
+                 index);
+}
+
+static struct segment_spec attach_segment(const struct gate *gate, const char *name)
+{
+    struct segment_spec spec = {.device_name = name,
+                                .device_bytes = gate->total_bytes,
+                                .quantum_ns = guest_config.quantum,
+                                .allowance_ns = guest_config.allowance};
+    memcpy(spec.uuid, gate->uuid, sizeof spec.uuid);
+    return spec;
+}
+
+/* Joins the device's ring; a private one when it is unusable and the program goes on all the same.
+ */
+static int attach_ring(struct gate *gate, unsigned index, const char *name)
+{
+    struct ring *ring = &attach_rings[index];
+    struct tenant_spec tenant = attach_tenant;
+    struct segment_spec spec = attach_segment(gate, name);
+    uint64_t limit;
+    attach_limits(gate, index, &tenant, &limit);
+    attach_warn(gate, index);
+    int rc = ring_join(ring, guest_config.dir, &spec, &tenant);
+    if (rc < 0 && guest_config.on_error == CONFIG_CLOSED)
+        return rc;
+    if (rc < 0) {
+        log_error("alone",
+                  "GPU %u: no place in the ring (%s): turns are not taken; the memory cap "
+                  "holds for this process alone",
+                  index, strerror(-rc));
+        rc = ring_join_private(ring, &spec, &tenant);
+    }
+    if (rc < 0)
+        return rc;
+    ring->process_limit = limit;
+    atomic_store(&ring_me(ring)->process_limit, limit);
+    gate->token = &ring_shared(ring)->token;
+    gate->ring = ring;
+    return 0;
+}
+
+static int attach_devices(void)
+{
+    char name[CUSLICE_TEXT] = "";
+    int count = 0;
+    if (real.cuDeviceGetCount(&count) != CUDA_SUCCESS || count < 1)
+        return 0;
+    if (count > (int)GATE_DEVICES) {
+        log_warn("devices", "only the first %u of %d devices are shared", GATE_DEVICES, count);
+        count = GATE_DEVICES;
+    }
+    for (int i = 0; i < count; i++) {
+        if (attach_device(&guest.gate[i], i, name, sizeof name) != CUDA_SUCCESS)
+            return -ENODEV;
+        int rc = attach_ring(&guest.gate[i], (unsigned)i, name);
+        if (rc < 0)
+            return rc;
+        guest.gates = (unsigned)i + 1;
+    }
+    return 0;
+}
+
+/* ---- Start and end ------------------------------------------------------------------------------
+ */
+
+static void attach_before_fork(void)
+{
+    pthread_mutex_lock(&attach_mutex);
+}
+
+static void attach_after_fork(void)
+{
+    pthread_mutex_unlock(&attach_mutex);
+}
+
+/* The child finds the guest's pages wiped: it never attached. Its thread's record was the parent's.
+ */
+static void attach_in_child(void)
+{
+    gate_mark_mine = NULL;
+    pthread_mutex_unlock(&attach_mutex);
+}
+
+static void attach_exit(void)
+{
+    int attached = GUEST_ATTACHED;
+    if (atomic_compare_exchange_strong(&guest.state, &attached, GUEST_GONE))
+        keeper_stop();
+}
+
+/* After the driver's own cuInit, so that ours runs before the driver's at exit. */
+static int attach_register(void)
+{
+    if (attach_handlers)
+        return 0;
+    if (pthread_atfork(attach_before_fork, attach_after_fork, attach_in_child) != 0 ||
+        atexit(attach_exit) != 0)
+        return -ENOMEM;
+    attach_handlers = true;
+    return 0;
+}
+
+static int attach_start(void)
+{
+    clock_init();
+    if (madvise(&guest, sizeof guest, MADV_WIPEONFORK) != 0)
+        log_info("no-wipe", "MADV_WIPEONFORK is refused here: forked children must not use CUDA");
+    if (getrandom(&guest.instance, sizeof guest.instance, GRND_NONBLOCK) < 0 || !guest.instance)
+        guest.instance = clock_now() ^ (uint64_t)getpid() << 40;
+    allocs_reset();
+    attach_identify(&attach_tenant);
+    guest.mode = guest_config.mode;
+    int rc = gate_start();
+    if (rc == 0)
+        rc = attach_devices();
+    if (rc == 0)
+        rc = attach_register();
+    if (rc == 0 && guest.gates)
+        rc = keeper_start();
+    return rc;
+}
+
+/* A failure half-way leaves the process unattached; slots already taken end with their mappings. */
+static void attach_undo(void)
+{
+    for (unsigned i = 0; i < guest.gates; i++) {
+        guest.gate[i].token = NULL;
+        ring_leave(&attach_rings[i]);
+    }
+    guest.gates = 0;
+}
+
+static CUresult attach_once(void)
+{
+    if (guest.state != GUEST_NEW)
+        return CUDA_SUCCESS;
+    if (config_load(&guest_config) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (guest_config.mode == CONFIG_OFF) {
+        guest.state = GUEST_OFF;
+        return CUDA_SUCCESS;
+    }
+    int rc = attach_start();
+    if (rc == 0) {
+        guest.state = guest.gates ? GUEST_ATTACHED : GUEST_OFF;
+        return CUDA_SUCCESS;
+    }
+    attach_undo();
+    if (guest_config.on_error == CONFIG_CLOSED) {
+        log_error("closed", "cuInit fails, as CUSLICE_ON_ERROR=closed asks: %s", strerror(-rc));
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    log_error("not-attached", "this program runs without cuslice: %s", strerror(-rc));
+    guest.state = GUEST_OFF;
+    return CUDA_SUCCESS;
+}
+
+CUresult attach_init(unsigned int flags)
+{
+    CUresult rc = real.cuInit(flags);
+    int error = errno;
+    if (rc != CUDA_SUCCESS || guest.state != GUEST_NEW)
+        return rc;
+    pthread_mutex_lock(&attach_mutex);
+    rc = attach_once();
+    pthread_mutex_unlock(&attach_mutex);
+    errno = error;
+    return rc;
+}
+
+/* ---- A ring that lost its name
+ * ------------------------------------------------------------------- */
+
+static struct ring *attach_spare(void)
+{
+    struct ring *spare = calloc(1, sizeof *spare);
+    if (!spare)
+        log_error("ring-moved", "no memory to move to the new ring");
+    return spare;
+}
+
+/* The old mapping stays: threads may still be looking at it, and they will look again. */
+static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)
+{
+    uint64_t bytes = ledger_process(old);
+    enum ledger_cap which;
+    new->process_limit = old->process_limit;
+    if (bytes && ledger_force(new, bytes, &which) < 0)
+        log_warn("ring-moved", "more memory is in use than the new ring's caps allow");
+    ring_me(new)->process_limit = new->process_limit;
+    gate->ring = new;
+    gate->token = &ring_shared(new)->token;
+    atomic_store(&gate->lease, 0);
+    slot_leave(&old->segment, old->slot);
+    ring_poke(ring_shared(old), old->slot);
+}
+
+int attach_move(struct gate *gate)
+{
+    struct ring *old = gate->ring, *new = attach_spare();
+    struct tenant_spec tenant = attach_tenant;
+    struct segment_spec spec = attach_segment(gate, ring_shared(old)->device_name);
+    uint64_t limit;
+    if (!new)
+        return -ENOMEM;
+    attach_limits(gate, (unsigned)(gate - guest.gate), &tenant, &limit);
+    spec.quantum_ns = ring_shared(old)->quantum_ns;
+    spec.allowance_ns = ring_shared(old)->allowance_ns;
+    int rc = ring_join(new, guest_config.dir, &spec, &tenant);
+    if (rc < 0) {
+        free(new);
+        return rc;
+    }
+    log_warn("ring-moved", "%s is not the file it was: moving to the new one", old->segment.path);
+    guest.moving = true;
+    gate_close(gate, CUSLICE_TOKEN((UINT64_C(1) << 48) - 1, GATE_CLOSED));
+    if (gate_books_quiet())
+        attach_swap(gate, old, new);
+    else
+        rc = -EAGAIN;
+    guest.moving = false;
+    if (rc < 0) {
+        ring_leave(new);
+        free(new);
+    }
+    return rc;
+}

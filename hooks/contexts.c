@@ -1,0 +1,295 @@
+/*
+ * contexts: see contexts.h. Records are added by submitting threads and by hooked calls, used by
+ * the keeper, all under guest.driver_lock. The keeper's thread is in relaxed capture mode for good;
+ * a submitting thread makes no call here that a capture could mind.
+ */
+#include "contexts.h"
+
+#include <string.h>
+
+#include "gate.h"
+#include "real.h"
+#include "slot.h"
+#include "streams.h"
+
+static struct context contexts[CONTEXTS_MAX];
+static uint64_t contexts_instance; /* of the process that filled the table */
+
+static __thread CUcontext contexts_last_handle;
+static __thread struct context *contexts_last;
+
+static struct context *contexts_find(CUcontext handle)
+{
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        if (contexts[i].handle == handle)
+            return &contexts[i];
+    return NULL;
+}
+
+/* Which context is the primary one can be learnt only by retaining it; done while it is active, so
+ * that nothing comes to life by the question. */
+static bool contexts_primary(CUcontext handle, CUdevice device)
+{
+    CUcontext primary = NULL;
+    unsigned flags = 0;
+    int active = 0;
+    if (real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        real.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+        return false;
+    real.cuDevicePrimaryCtxRelease_v2(device);
+    return primary == handle;
+}
+
+static struct context *contexts_add(CUcontext handle, CUdevice device)
+{
+    if (contexts_instance != guest.instance) {
+        memset(contexts, 0, sizeof contexts);
+        contexts_instance = guest.instance;
+    }
+    struct context *context = contexts_find(handle);
+    if (context)
+        return context;
+    context = contexts_find(NULL);
+    if (!context) {
+        log_warn("contexts-full",
+                 "more than %u contexts in one process: further ones are not "
+                 "waited for when a slice ends",
+                 CONTEXTS_MAX);
+        return NULL;
+    }
+    *context = (struct context){.handle = handle,
+                                .device = device,
+                                .gate = gate_of_device(device),
+                                .primary = contexts_primary(handle, device)};
+    return context;
+}
+
+struct context *contexts_note(void)
+{
+    CUcontext handle = NULL;
+    CUdevice device;
+    if (real.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
+        return NULL;
+    if (handle == contexts_last_handle && contexts_last && contexts_last->handle == handle)
+        return contexts_last;
+    if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return NULL;
+    lock_take(&guest.driver_lock);
+    struct context *context = contexts_add(handle, device);
+    lock_put(&guest.driver_lock);
+    contexts_last_handle = handle;
+    contexts_last = context;
+    return context;
+}
+
+CUevent contexts_marker(struct context *context, unsigned number)
+{
+    CUevent *event = &context->marker[number % METER_MARKERS];
+    if (!*event && real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        *event = NULL;
+    return *event;
+}
+
+void context_enter(CUresult rc)
+{
+    if (rc == CUDA_SUCCESS && guest_attached())
+        contexts_note();
+}
+
+static void contexts_drop(struct context *context)
+{
+    struct gate *gate = context->gate;
+    if (gate)
+        meter_forget(gate, context);
+    *context = (struct context){0};
+    if (gate)
+        gate_shut(gate);
+}
+
+static void contexts_mark_closing(CUcontext handle, CUdevice device, bool closing)
+{
+    if (!guest_attached())
+        return;
+    lock_take(&guest.driver_lock);
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        if (contexts[i].handle && (handle ? contexts[i].handle == handle
+                                          : contexts[i].primary && contexts[i].device == device))
+            contexts[i].closing = closing;
+    lock_put(&guest.driver_lock);
+}
+
+void context_close(CUcontext handle)
+{
+    if (handle)
+        contexts_mark_closing(handle, 0, true);
+}
+
+void context_closed(CUcontext handle, CUresult rc)
+{
+    if (!handle || !guest_attached())
+        return;
+    if (rc != CUDA_SUCCESS) {
+        contexts_mark_closing(handle, 0, false);
+        return;
+    }
+    lock_take(&guest.driver_lock);
+    struct context *context = contexts_find(handle);
+    if (context)
+        contexts_drop(context);
+    lock_put(&guest.driver_lock);
+}
+
+void context_close_primary(CUdevice device)
+{
+    contexts_mark_closing(NULL, device, true);
+}
+
+/* A release may leave the context alive; then its record opens again. */
+void context_closed_primary(CUdevice device)
+{
+    unsigned flags = 0;
+    int active = 0;
+    if (!guest_attached())
+        return;
+    if (real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active) {
+        contexts_mark_closing(NULL, device, false);
+        return;
+    }
+    lock_take(&guest.driver_lock);
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        if (contexts[i].handle && contexts[i].primary && contexts[i].device == device)
+            contexts_drop(&contexts[i]);
+    lock_put(&guest.driver_lock);
+}
+
+void contexts_drain_begin(struct gate *gate)
+{
+    lock_take(&guest.driver_lock);
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        if (contexts[i].gate == gate)
+            contexts[i].draining = false;
+    lock_put(&guest.driver_lock);
+}
+
+static bool contexts_sticky(CUresult rc)
+{
+    switch (rc) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void contexts_fault(struct context *context)
+{
+    struct ring *ring = context->gate ? context->gate->ring : NULL;
+    if (context->faulted)
+        return;
+    context->faulted = true;
+    if (ring)
+        slot_count(ring_shared(ring), ring->slot, faults, 1);
+}
+
+void contexts_check(CUresult rc)
+{
+    if (rc == CUDA_SUCCESS || !contexts_sticky(rc))
+        return;
+    struct context *context = contexts_note();
+    lock_take(&guest.driver_lock);
+    if (context && context->handle)
+        contexts_fault(context);
+    lock_put(&guest.driver_lock);
+}
+
+static void contexts_record_stream(CUstream stream, void *arg)
+{
+    CUresult *rc = arg;
+    CUevent event;
+    if (*rc != CUDA_SUCCESS || real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return;
+    *rc = real.cuEventRecord(event, stream);
+    if (*rc == CUDA_SUCCESS)
+        *rc = real.cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0);
+    real.cuEventDestroy_v2(event);
+}
+
+/* Without cuCtxRecordEvent: the legacy stream is made to wait for each non-blocking stream, and as
+ * a barrier it comes behind all blocking ones; one event in it then stands for all. */
+static CUresult contexts_record_plain(struct context *context)
+{
+    CUresult rc = CUDA_SUCCESS;
+    streams_each(context->handle, contexts_record_stream, &rc);
+    return rc == CUDA_SUCCESS ? real.cuEventRecord(context->drain_event, CU_STREAM_LEGACY) : rc;
+}
+
+static CUresult contexts_record(struct context *context)
+{
+    CUresult rc = real.cuCtxPushCurrent_v2(context->handle);
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    if (!context->drain_event)
+        rc = real.cuEventCreate(&context->drain_event, CU_EVENT_DISABLE_TIMING);
+    if (rc == CUDA_SUCCESS) {
+#if CUDA_VERSION >= 12050
+        rc = context->plain_drain || !real_has((const void *)real.cuCtxRecordEvent)
+                 ? CUDA_ERROR_NOT_SUPPORTED
+                 : real.cuCtxRecordEvent(context->handle, context->drain_event);
+        if (rc == CUDA_ERROR_NOT_SUPPORTED) {
+            context->plain_drain = true;
+            rc = contexts_record_plain(context);
+        }
+#else
+        rc = contexts_record_plain(context);
+#endif
+    }
+    real.cuCtxPopCurrent_v2(&(CUcontext){0});
+    return rc;
+}
+
+static enum contexts_drain contexts_drain_one(struct context *context, unsigned *faults)
+{
+    CUresult rc = CUDA_SUCCESS;
+    if (context->closing || context->faulted)
+        return CONTEXTS_DONE;
+    if (!context->draining) {
+        if (guest.captures)
+            return CONTEXTS_BLOCKED;
+        rc = contexts_record(context);
+        context->draining = rc == CUDA_SUCCESS;
+    }
+    if (rc == CUDA_SUCCESS)
+        rc = real.cuEventQuery(context->drain_event);
+    if (rc == CUDA_ERROR_NOT_READY)
+        return CONTEXTS_BUSY;
+    if (contexts_sticky(rc)) {
+        *faults += !context->faulted;
+        contexts_fault(context);
+    }
+    return CONTEXTS_DONE;
+}
+
+enum contexts_drain contexts_drain_poll(struct gate *gate, unsigned *faults)
+{
+    enum contexts_drain answer = CONTEXTS_DONE;
+    lock_take(&guest.driver_lock);
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
+        if (!contexts[i].handle || contexts[i].gate != gate)
+            continue;
+        enum contexts_drain one = contexts_drain_one(&contexts[i], faults);
+        answer = one > answer ? one : answer;
+    }
+    lock_put(&guest.driver_lock);
+    return answer;
+}

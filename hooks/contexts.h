@@ -1,0 +1,56 @@
+/*
+ * contexts: the contexts that submitted work, and the keeper's right to touch them. The keeper
+ * makes driver calls on a context only under guest.driver_lock and only while its record is open;
+ * hooked destroy and reset calls close the record first.
+ */
+#ifndef CUSLICE_HOOKS_CONTEXTS_H
+#define CUSLICE_HOOKS_CONTEXTS_H
+
+#include <stdbool.h>
+
+#include "driver.h"
+#include "meter.h"
+
+struct gate;
+
+#define CONTEXTS_MAX 64u
+
+struct context {
+    CUcontext handle; /* NULL = free place */
+    struct gate *gate;
+    CUdevice device;
+    bool primary;
+    bool closing;
+    bool faulted;     /* its calls fail for good: counts as drained */
+    bool draining;    /* drain_event has been recorded in this drain */
+    bool plain_drain; /* no cuCtxRecordEvent here: events in the legacy and non-blocking streams */
+    CUevent drain_event;
+    CUevent marker[METER_MARKERS]; /* made when first used */
+};
+
+enum contexts_drain { CONTEXTS_DONE, CONTEXTS_BUSY, CONTEXTS_BLOCKED };
+
+/* The record of the calling thread's current context, made when new; NULL without a context. */
+struct context *contexts_note(void);
+
+/* The marker event with this number, made when first used, in the current context `context`. */
+CUevent contexts_marker(struct context *context, unsigned number);
+
+/* Around hooked calls: a context became current (rc: how the call ended); one is about to be
+ * destroyed, and was or was not. */
+void context_enter(CUresult rc);
+void context_close(CUcontext handle);
+void context_closed(CUcontext handle, CUresult rc);
+void context_close_primary(CUdevice device);
+void context_closed_primary(CUdevice device);
+
+/* The keeper's drain of one device. Begin forgets an earlier one. Poll records what must be
+ * recorded and says whether all work of all contexts on it is done; BLOCKED while a capture forbids
+ * asking. *faults counts contexts found lost for the first time. */
+void contexts_drain_begin(struct gate *gate);
+enum contexts_drain contexts_drain_poll(struct gate *gate, unsigned *faults);
+
+/* A call of the program returned a sticky error: the context counts as lost. */
+void contexts_check(CUresult rc);
+
+#endif

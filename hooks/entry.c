@@ -1,0 +1,87 @@
+/*
+ * entry: the bodies of all hooks, one short pattern per class of hooks.def. They run on the
+ * program's threads in place of the driver's functions; policy is in the files they call. A process
+ * that has not attached passes straight through.
+ */
+#include "attach.h"
+#include "charge.h"
+#include "contexts.h"
+#include "gate.h"
+#include "pairs.h"
+#include "query.h"
+#include "real.h"
+#include "resolve.h"
+#include "streams.h"
+
+#define SPECIAL(name, function, ...) \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        return function(PAIRS_PASS(__VA_ARGS__)); \
+    }
+
+#define GATE(name, stream_, flavour, ...) \
+    static __attribute__((noinline)) CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct gate_pass pass; \
+        gate_enter_slow(&pass, stream_, flavour); \
+        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        gate_leave_slow(&pass, rc); \
+        return rc; \
+    } \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct gate_mark *mark = gate_enter(); \
+        if (__builtin_expect(mark == NULL, 0)) \
+            return entry_slow_##name(PAIRS_PASS(__VA_ARGS__)); \
+        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        gate_leave(mark); \
+        return rc; \
+    }
+
+#define SYNC(name, done, ...) \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        gate_synced(rc, done); \
+        return rc; \
+    }
+
+#define SYNC_VOID(name, done) \
+    CUresult name(void) \
+    { \
+        CUresult rc = real.name(); \
+        gate_synced(rc, done); \
+        return rc; \
+    }
+
+#define CHARGE(name, bytes_, pointer_, ...) \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct charge charge; \
+        if (!charge_reserve(&charge, bytes_)) \
+            return CUDA_ERROR_OUT_OF_MEMORY; \
+        CUresult rc; \
+        do \
+            rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        while (__builtin_expect(rc != CUDA_SUCCESS, 0) && charge_again(&charge, rc)); \
+        return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? *(pointer_) : 0); \
+    }
+
+#define FREE(name, pointer_, ...) \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct charge charge; \
+        charge_take(&charge, pointer_); \
+        return charge_return(&charge, real.name(PAIRS_PASS(__VA_ARGS__)), pointer_); \
+    }
+
+#define LIFE(name, before, after, ...) \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        before; \
+        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        after; \
+        return rc; \
+    }
+
+#include "hooks.def"

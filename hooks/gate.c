@@ -1,0 +1,357 @@
+/*
+ * gate: the slow way in, and the keeper's side of the gate (see gate.h).
+ *
+ * Entering: mark up (a plain store), then lease and token are loaded and compared. Closing: the
+ * lease is exchanged, then membarrier makes every running thread of this process pass a full
+ * barrier, then the marks are read. So a thread either had its mark up before and is waited for, or
+ * loads the closed lease after and turns back. Where membarrier is refused the slow way is taken
+ * always, with a full fence behind the mark. Marks mean nothing to other processes: a revoker
+ * relies on the epoch alone.
+ *
+ * A thread may die (its process with it) or stop at any instruction here; the others see it in the
+ * ring, through the lock, the epoch, or the allowance. Nothing here allocates on the way of a
+ * launch, but for a thread's first.
+ */
+#include "gate.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "contexts.h"
+#include "log.h"
+#include "real.h"
+#include "slot.h"
+#include "streams.h"
+
+struct guest guest;
+struct config guest_config;
+__thread struct gate_mark *gate_mark_mine;
+
+static pthread_key_t gate_key;
+static bool gate_key_made;
+
+#define GATE_SAY_NS (5 * CLOCK_S)
+
+static void gate_mark_drop(void *value)
+{
+    struct gate_mark *mark = value;
+    gate_mark_mine = NULL;
+    atomic_store(&mark->taken, false);
+}
+
+static struct gate_mark *gate_mark_reuse(void)
+{
+    for (struct gate_mark *m = guest.marks; m; m = m->next) {
+        bool taken = false;
+        if (atomic_compare_exchange_strong(&m->taken, &taken, true))
+            return m;
+    }
+    return NULL;
+}
+
+static struct gate_mark *gate_mark_new(void)
+{
+    struct gate_mark *mark = aligned_alloc(64, 64);
+    if (!mark)
+        return NULL;
+    *mark = (struct gate_mark){.taken = true, .instance = guest.instance, .next = guest.marks};
+    while (!atomic_compare_exchange_weak(&guest.marks, &mark->next, mark))
+        ;
+    return mark;
+}
+
+struct gate_mark *gate_mark_get(void)
+{
+    struct gate_mark *mark = gate_mark_mine;
+    if (mark && mark->instance == guest.instance)
+        return mark;
+    mark = gate_mark_reuse();
+    if (!mark)
+        mark = gate_mark_new();
+    if (mark)
+        pthread_setspecific(gate_key, mark);
+    gate_mark_mine = mark;
+    return mark;
+}
+
+int gate_start(void)
+{
+    if (!gate_key_made && pthread_key_create(&gate_key, gate_mark_drop) != 0)
+        return -EAGAIN;
+    gate_key_made = true;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0) {
+        guest.full_fence = true;
+        log_info("no-membarrier", "membarrier is refused here: a launch costs a full fence");
+    }
+    return 0;
+}
+
+static void gate_barrier(void)
+{
+    if (!guest.full_fence)
+        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* ---- Which gate --------------------------------------------------------------------------------
+ */
+
+struct gate *gate_of_device(CUdevice device)
+{
+    for (unsigned i = 0; i < guest.gates; i++)
+        if (guest.gate[i].device == device)
+            return &guest.gate[i];
+    return NULL;
+}
+
+struct gate *gate_current(void)
+{
+    CUdevice device;
+    if (guest.gates == 1)
+        return &guest.gate[0];
+    return real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? gate_of_device(device) : NULL;
+}
+
+/* With several devices: the one that the stream's context is on. */
+static struct gate *gate_of_stream(CUstream stream)
+{
+    CUcontext context;
+    CUdevice device;
+    if (guest.gates == 1)
+        return &guest.gate[0];
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+        real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS ||
+        real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+        return gate_current();
+    CUresult rc = real.cuCtxGetDevice(&device);
+    real.cuCtxPopCurrent_v2(&context);
+    return rc == CUDA_SUCCESS ? gate_of_device(device) : NULL;
+}
+
+/* ---- The lease ---------------------------------------------------------------------------------
+ */
+
+static bool gate_must_be_slow(const struct gate *gate)
+{
+    return guest.gates > 1 || guest.captures > 0 || guest.full_fence ||
+           ring_clients(gate->ring) > 1;
+}
+
+bool gate_open(struct gate *gate, uint64_t token)
+{
+    uint64_t lease = atomic_load(&gate->lease);
+    uint64_t open = token | (gate_must_be_slow(gate) ? GATE_SLOW : 0);
+    if (!(open & GATE_SLOW))
+        meter_blind(gate, true);
+    while (lease == 0 || CUSLICE_TOKEN_EPOCH(lease) < CUSLICE_TOKEN_EPOCH(token))
+        if (atomic_compare_exchange_weak(&gate->lease, &lease, open))
+            return true;
+    return (lease & ~GATE_SLOW) == token;
+}
+
+bool gate_close(struct gate *gate, uint64_t token)
+{
+    uint64_t closed = CUSLICE_TOKEN(CUSLICE_TOKEN_EPOCH(token), GATE_CLOSED);
+    uint64_t lease = atomic_exchange(&gate->lease, closed);
+    gate_barrier();
+    return (lease & ~GATE_SLOW) == token;
+}
+
+void gate_shut(struct gate *gate)
+{
+    uint64_t lease = atomic_load(&gate->lease);
+    if (lease && !(CUSLICE_TOKEN_HOLDER(lease) & GATE_CLOSED))
+        atomic_compare_exchange_strong(&gate->lease, &lease, 0);
+}
+
+void gate_set_slow(struct gate *gate, bool slow)
+{
+    uint64_t lease = atomic_load(&gate->lease);
+    while (lease && !(CUSLICE_TOKEN_HOLDER(lease) & GATE_CLOSED)) {
+        uint64_t wanted = slow ? lease | GATE_SLOW : lease & ~GATE_SLOW;
+        if (!slow)
+            meter_blind(gate, true);
+        if (wanted == lease || atomic_compare_exchange_weak(&gate->lease, &lease, wanted))
+            return;
+    }
+}
+
+bool gate_inside(void)
+{
+    for (struct gate_mark *m = guest.marks; m; m = m->next)
+        if (atomic_load_explicit(&m->entered, memory_order_acquire) & 1)
+            return true;
+    return false;
+}
+
+uint64_t gate_count(void)
+{
+    uint64_t n = 0;
+    for (struct gate_mark *m = guest.marks; m; m = m->next)
+        n += atomic_load_explicit(&m->entered, memory_order_relaxed) / 2;
+    return n;
+}
+
+bool gate_books_quiet(void)
+{
+    uint64_t deadline = clock_after(50 * CLOCK_MS);
+    gate_barrier();
+    for (struct gate_mark *m = guest.marks; m; m = m->next)
+        while (atomic_load_explicit(&m->books, memory_order_acquire) & 1)
+            if (clock_now() > deadline)
+                return false;
+    return true;
+}
+
+/* ---- The slow way ------------------------------------------------------------------------------
+ */
+
+static void gate_say(const struct gate *gate, uint64_t since, uint64_t now, bool *said)
+{
+    char name[CUSLICE_TEXT];
+    if (*said || now - since < GATE_SAY_NS)
+        return;
+    *said = true;
+    ring_holder_name(gate->ring, name, sizeof name);
+    log_warn("waiting", "waiting %.1f s, GPU %u held by %s", (double)(now - since) / 1e9,
+             (unsigned)(gate - guest.gate), name);
+}
+
+/* One look; true when the gate is open for this process. */
+static bool gate_try(struct gate *gate, struct ring *ring)
+{
+    uint64_t token;
+    if (!ring_look(ring, &token))
+        return false;
+    uint64_t lease = atomic_load(&gate->lease);
+    if ((lease & ~GATE_SLOW) == token) {
+        ring_claim(ring, token); /* another thread has opened it; this one waits no more */
+        return true;
+    }
+    if (lease != 0 && CUSLICE_TOKEN_EPOCH(lease) == CUSLICE_TOKEN_EPOCH(token))
+        return false; /* the keeper has closed it in this turn */
+    if (lease != 0 && CUSLICE_TOKEN_EPOCH(lease) > CUSLICE_TOKEN_EPOCH(token))
+        atomic_compare_exchange_strong(&gate->lease, &lease, 0); /* somebody damaged the ring */
+    ring_claim(ring, token);
+    return gate_open(gate, token);
+}
+
+/* Waits until the gate is open. */
+static void gate_take(struct gate *gate)
+{
+    struct ring_watch watch = {0};
+    uint64_t since = clock_now();
+    bool said = false;
+    atomic_fetch_add(&gate->waiters, 1);
+    while (guest_attached()) {
+        struct ring *ring = gate->ring;
+        uint32_t news = ring_news(ring);
+        ring_want(ring);
+        if (gate_try(gate, ring))
+            break;
+        ring_wait(ring, news, &watch, clock_after(CLOCK_S));
+        gate_say(gate, since, clock_now(), &said);
+    }
+    atomic_fetch_sub(&gate->waiters, 1);
+}
+
+static void gate_mark_up(struct gate_pass *pass)
+{
+    uint64_t entered = atomic_load_explicit(&pass->mark->entered, memory_order_relaxed);
+    atomic_store_explicit(&pass->mark->entered, entered + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    pass->marked = true;
+}
+
+/* Takes the mark down; `counts`: there was a submission. */
+static void gate_mark_down(struct gate_pass *pass, bool counts)
+{
+    uint64_t entered = atomic_load_explicit(&pass->mark->entered, memory_order_relaxed);
+    atomic_store_explicit(&pass->mark->entered, counts ? entered + 1 : entered - 1,
+                          memory_order_release);
+    pass->marked = false;
+}
+
+/* The first submission after all work was known to be done: this client's pause has ended. Learnt
+ * before any waiting, which is not the program's doing. */
+static void gate_busy_again(struct gate *gate)
+{
+    if (atomic_load_explicit(&gate->synced_ns, memory_order_relaxed) == 0)
+        return;
+    uint64_t since = atomic_exchange(&gate->synced_ns, 0), now = clock_now();
+    uint64_t pause = atomic_load_explicit(&gate->pause_ns, memory_order_relaxed);
+    if (since && now > since)
+        atomic_store_explicit(&gate->pause_ns, (3 * pause + (now - since)) / 4,
+                              memory_order_relaxed);
+}
+
+static void gate_pass_in_turn(struct gate_pass *pass)
+{
+    struct gate *gate = pass->gate;
+    gate_busy_again(gate);
+    for (;;) {
+        if (atomic_load(&gate->lease) & GATE_SLOW)
+            meter_before(gate);
+        gate_mark_up(pass);
+        uint64_t lease = atomic_load(&gate->lease);
+        if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token))
+            return;
+        gate_mark_down(pass, false);
+        gate_take(gate);
+        if (!guest_attached())
+            return;
+    }
+}
+
+void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
+{
+    int error = errno;
+    *pass = (struct gate_pass){.stream = streams_key(stream, per_thread)};
+    if (guest_attached()) {
+        pass->mark = gate_mark_get();
+        pass->gate = gate_of_stream(pass->stream);
+        contexts_note();
+    }
+    if (pass->gate && guest.captures && streams_capturing(pass->stream))
+        pass->gate = NULL;
+    if (!pass->gate || !pass->mark)
+        pass->gate = NULL;
+    else if (guest.mode == CONFIG_OBSERVE)
+        gate_mark_up(pass);
+    else
+        gate_pass_in_turn(pass);
+    errno = error;
+}
+
+void gate_leave_slow(struct gate_pass *pass, CUresult rc)
+{
+    int error = errno;
+    struct gate *gate = pass->gate;
+    if (rc == CUDA_SUCCESS && pass->marked && guest.mode != CONFIG_OBSERVE &&
+        (atomic_load(&gate->lease) & GATE_SLOW))
+        meter_after(gate, pass->stream, !guest.overlaps);
+    if (pass->marked)
+        gate_mark_down(pass, true);
+    contexts_check(rc);
+    errno = error;
+}
+
+void gate_synced(CUresult rc, CUstream done)
+{
+    int error = errno;
+    if (!guest_attached())
+        return;
+    contexts_check(rc);
+    struct gate *gate = gate_current();
+    if (gate && guest.mode == CONFIG_ENFORCE && (atomic_load(&gate->lease) & GATE_SLOW) &&
+        meter_synced(gate, done)) {
+        atomic_store(&gate->synced_ns, clock_now());
+        if (ring_wanted(gate->ring))
+            ring_poke(ring_shared(gate->ring), gate->ring->slot);
+    }
+    errno = error;
+}

@@ -1,0 +1,181 @@
+/*
+ * gate: what every submission of work passes. Owns the lease and the marks. The way in is inline
+ * and short: a mark, and the lease compared with the ring's token word; everything else is behind
+ * gate_enter_slow. hooks/README.md has the picture.
+ *
+ * The lease word. 0: none. Equal to the token: open. The token with GATE_SLOW: open, but every
+ * passage takes the slow way (the ring has other clients, a capture is active, several devices).
+ * An epoch with GATE_CLOSED: this process has closed the gate in that epoch; it stays closed until
+ * the token comes back in a later one. Opening is a compare-exchange from an earlier epoch, closing
+ * an exchange, so a late opener cannot undo a closing.
+ */
+#ifndef CUSLICE_HOOKS_GATE_H
+#define CUSLICE_HOOKS_GATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config.h"
+#include "driver.h"
+#include "meter.h"
+#include "ring.h"
+
+#define GATE_DEVICES 16u
+#define GATE_SLOW UINT64_C(0x8000)
+#define GATE_CLOSED UINT64_C(0x4000)
+
+/* What a synchronising call has waited for, besides a single stream. */
+#define GATE_ALL ((CUstream)-1)
+#define GATE_SOME ((CUstream)-2)
+
+/* A thread's record. Written by its thread alone, read by the keeper; outlives the thread and is
+ * then taken over by a new one. */
+struct gate_mark {
+    _Atomic uint64_t entered; /* odd = inside a submission; half of it = submissions */
+    _Atomic uint64_t books;   /* odd = inside the ledger */
+    _Atomic bool taken;
+    uint64_t instance; /* of the process that registered it: not a forked child's */
+    struct gate_mark *next;
+};
+
+/* The gate of one device. Lives in memory that forked children find wiped. */
+struct gate {
+    _Atomic uint64_t lease;
+    _Atomic(uint64_t) *_Atomic token; /* the ring's word */
+    struct ring *_Atomic ring;
+    _Atomic unsigned waiters;   /* threads of this process at the closed gate */
+    _Atomic uint64_t synced_ns; /* when all work was last known to be done; 0 = something was
+                                   submitted since */
+    _Atomic uint64_t pause_ns;  /* from there to the next submission, as learnt */
+    CUdevice device;
+    unsigned char uuid[16];
+    uint64_t total_bytes;
+    struct meter meter;
+};
+
+/* One passage by the slow way. */
+struct gate_pass {
+    struct gate_mark *mark;
+    struct gate *gate; /* NULL: passes freely */
+    CUstream stream;
+    bool marked; /* the mark is up */
+};
+
+extern __thread struct gate_mark *gate_mark_mine;
+
+/* Everything that cuslice keeps in a program's process, in one place, on pages that forked children
+ * find zeroed: a child, even one made by a raw clone, starts as a process that never attached, with
+ * its gate closed. */
+enum guest_state {
+    GUEST_NEW = 0,  /* not attached: hooks pass everything through */
+    GUEST_ATTACHED, /* gates and ledger in force */
+    GUEST_OFF,      /* CUSLICE_MODE=off, or attaching failed and the program goes on without */
+    GUEST_GONE      /* the program is exiting: everything passes through */
+};
+
+struct guest {
+    _Alignas(4096) struct gate gate[GATE_DEVICES];
+    _Atomic unsigned gates; /* devices that this process sees; gate[0 .. gates) are in use */
+    _Atomic int state;      /* enum guest_state */
+    _Atomic int mode;       /* enum config_mode */
+    uint64_t instance;      /* differs from the parent's in a forked child */
+    struct gate_mark *_Atomic marks; /* all threads' records */
+    _Atomic unsigned captures;       /* streams in capture, as far as hooked calls tell */
+    _Atomic bool overlaps;           /* some launch asked to overlap with the one before it in its
+                                        stream: nothing may be put between, so no markers */
+    _Atomic bool moving;             /* the keeper changes rings: stay out of the ledger */
+    _Atomic bool full_fence;         /* membarrier is refused here */
+    struct lock driver_lock;         /* the keeper's driver calls against contexts that die and
+                                        captures that begin; short calls only */
+};
+
+extern struct guest guest;
+
+/* The settings; read-only once attached. */
+extern struct config guest_config;
+
+static inline bool guest_attached(void)
+{
+    return atomic_load_explicit(&guest.state, memory_order_acquire) == GUEST_ATTACHED;
+}
+
+/* Where the fast way looks. With several devices this gate is GATE_SLOW and the slow way chooses.
+ */
+#define gate_first (&guest.gate[0])
+
+/* The fast way: a mark, and the lease compared with the token. The thread's record, with its mark
+ * up, when the gate is open; NULL for the slow way. */
+static inline struct gate_mark *gate_enter(void)
+{
+    struct gate_mark *mark = gate_mark_mine;
+    if (__builtin_expect(mark == NULL, 0))
+        return NULL;
+    uint64_t entered = atomic_load_explicit(&mark->entered, memory_order_relaxed);
+    atomic_store_explicit(&mark->entered, entered + 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    uint64_t lease = atomic_load_explicit(&gate_first->lease, memory_order_acquire);
+    if (__builtin_expect(lease != 0, 1) &&
+        __builtin_expect(lease == atomic_load_explicit(gate_first->token, memory_order_acquire), 1))
+        return mark;
+    atomic_store_explicit(&mark->entered, entered, memory_order_release);
+    return NULL;
+}
+
+/* Takes the mark down: the submission is over, and counted. */
+static inline void gate_leave(struct gate_mark *mark)
+{
+    atomic_store_explicit(&mark->entered,
+                          atomic_load_explicit(&mark->entered, memory_order_relaxed) + 1,
+                          memory_order_release);
+}
+
+/* The slow way: waits for the token, for room under the bound on run-ahead, sorts out captures and
+ * devices. Afterwards work may be submitted, until gate_leave_slow. Blocking while another client
+ * holds the GPU. */
+void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread);
+void gate_leave_slow(struct gate_pass *pass, CUresult rc);
+
+/* The stream of an extended launch; takes note of attributes that forbid markers. */
+static inline CUstream gate_config_stream(const CUlaunchConfig *config)
+{
+    if (!config)
+        return NULL;
+    for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            atomic_store_explicit(&guest.overlaps, true, memory_order_relaxed);
+    return config->hStream;
+}
+
+/* After a synchronising call: what it says about outstanding work. */
+void gate_synced(CUresult rc, CUstream done);
+
+/* The device that the current context of this thread is on; NULL when there is none. */
+struct gate *gate_current(void);
+
+/* The gate of a driver's device ordinal; NULL. */
+struct gate *gate_of_device(CUdevice device);
+
+/* Makes the next submission take the slow way once, or all of them while `slow` holds. */
+void gate_shut(struct gate *gate);
+void gate_set_slow(struct gate *gate, bool slow);
+
+/* The keeper's side. Closes: no new submission after it returns; true when the lease was open under
+ * `token`. Marks: whether some thread is still inside one. Count: submissions so far. */
+bool gate_close(struct gate *gate, uint64_t token);
+bool gate_inside(void);
+uint64_t gate_count(void);
+
+/* Opens the gate under `token` from an earlier epoch; true when it is open under it now. */
+bool gate_open(struct gate *gate, uint64_t token);
+
+/* This thread's record, made when it lacks one; NULL when there is no memory. */
+struct gate_mark *gate_mark_get(void);
+
+/* Waits until no thread is inside the ledger (after guest.moving was set). False after 50 ms. */
+bool gate_books_quiet(void);
+
+/* Sets up the process-wide part; 0 or -errno. Once per process. */
+int gate_start(void);
+
+#endif

@@ -1,0 +1,424 @@
+/*
+ * keeper: one thread, a state per device, no waiting but at the bottom of its loop (see keeper.h).
+ *
+ * Per device: HOLDING the token (or not) -> CLOSING, when the slice has ended and another client is
+ * due: the lease is exchanged, submissions under way return -> DRAINING, until the work of this
+ * slice has left the GPU, or the allowance is used up -> passed. A renewed turn skips all of it. It
+ * may be revoked between any two steps; every one of them begins by looking whether the token is
+ * still what it was. If the process dies here, others find the dead holder by its lock.
+ *
+ * Early release. Work is known to be done when a synchronising call said so, or when nothing was
+ * submitted since the last look and an event over all streams is done. If others wait, the token
+ * then goes on, unless this client has been seen to pause only briefly between its bursts.
+ */
+#include "keeper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "attach.h"
+#include "clock.h"
+#include "contexts.h"
+#include "gate.h"
+#include "histogram.h"
+#include "log.h"
+#include "meter.h"
+#include "real.h"
+#include "ring.h"
+#include "slot.h"
+
+#define KEEPER_STACK (256 * 1024)
+#define KEEPER_TEND_NS CLOCK_S
+#define KEEPER_TICK_NS CLOCK_MS
+#define KEEPER_CLAIM_NS CLOCK_MS
+#define KEEPER_LOOK_LEAST_NS (15 * CLOCK_US)
+#define KEEPER_LOOK_MOST_NS (500 * CLOCK_US)
+/* Pauses shorter than this are not worth a hand-over there and back. */
+#define KEEPER_PAUSE_NS (500 * CLOCK_US)
+#define KEEPER_EXIT_NS (50 * CLOCK_MS)
+
+enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_DRAINING };
+
+struct keeper {
+    enum keeper_step step;
+    uint64_t token; /* of the turn being closed or drained */
+    uint64_t closed_ns;
+    uint64_t give_up_ns;
+    uint64_t unclaimed_token, unclaimed_ns;
+    uint64_t launches; /* at the last look */
+    uint64_t looked_ns;
+    uint64_t idle_ns;  /* work known to be done since; 0 = not */
+    uint64_t pause_ns; /* learnt length of this client's pauses */
+    bool verifying;    /* an event over all streams is under way to tell idleness */
+    uint64_t passed;   /* the word after our last pass */
+    struct ring_watch watch;
+};
+
+static struct keeper keepers[GATE_DEVICES];
+static pthread_t keeper_thread;
+static _Atomic bool keeper_stopping;
+static bool keeper_started;
+
+static struct keeper *keeper_of(const struct gate *gate)
+{
+    return &keepers[gate - guest.gate];
+}
+
+/* ---- Passing the token -------------------------------------------------------------------------
+ */
+
+static void keeper_books(struct gate *gate)
+{
+    struct ring *ring = gate->ring;
+    struct cuslice_slot *me = ring_me(ring);
+    uint64_t now = gate_count(), then = atomic_load(&me->books.launches);
+    struct cuslice_tenant *tenant = tenant_of(ring_shared(ring), ring->slot);
+    if (now <= then || guest.gates > 1)
+        return;
+    atomic_store(&me->books.launches, now);
+    atomic_store(&me->books.last_launch_ns, clock_now());
+    if (tenant) {
+        atomic_fetch_add(&tenant->books.launches, now - then);
+        atomic_store(&tenant->books.last_launch_ns, clock_now());
+    }
+}
+
+static uint64_t keeper_passed(struct gate *gate, struct keeper *k, bool drained)
+{
+    struct ring *ring = gate->ring;
+    uint64_t now = clock_now();
+    k->step = KEEPER_HOLDING;
+    atomic_store(&ring_me(ring)->closing_ns, 0);
+    atomic_fetch_add(&ring_shared(ring)->drain_ns, now - k->closed_ns);
+    if (drained)
+        meter_clear(gate);
+    meter_blind(gate, !drained);
+    k->idle_ns = 0;
+    k->passed = ring_token(ring);
+    k->watch = (struct ring_watch){0};
+    keeper_books(gate);
+    return now;
+}
+
+/* The drain is over, one way or the other. */
+static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
+{
+    struct ring *ring = gate->ring;
+    uint64_t token = k->token;
+    bool busy = atomic_load(&gate->waiters) > 0;
+    int rc = ring_pass(ring, &token, busy);
+    uint64_t now = keeper_passed(gate, k, drained);
+    if (rc == 1) {
+        if (gate_open(gate, token))
+            ring_claim(ring, token);
+        ring_poke(ring_shared(ring), ring->slot);
+    }
+    return now + (rc == 1 ? KEEPER_TICK_NS : RING_WATCH_NS);
+}
+
+static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
+{
+    struct ring *ring = gate->ring;
+    log_info("allowance", "work of this process outlasts its slice by more than the allowance; the "
+                          "next client goes on beside it");
+    slot_count(ring_shared(ring), ring->slot, overruns, 1);
+    return keeper_pass(gate, k, false);
+}
+
+/* ---- Closing and draining ----------------------------------------------------------------------
+ */
+
+static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
+{
+    uint64_t now = clock_now(), elapsed = now - k->closed_ns;
+    unsigned faults = 0;
+    enum contexts_drain state = contexts_drain_poll(gate, &faults);
+    if (state == CONTEXTS_BLOCKED && meter_poll(gate))
+        state = CONTEXTS_DONE;
+    if (state == CONTEXTS_DONE)
+        return keeper_pass(gate, k, true);
+    if (now >= k->give_up_ns)
+        return keeper_overrun(gate, k);
+    uint64_t until = meter_busy_until(gate);
+    uint64_t nap = elapsed / 16;
+    if (until > now + 4 * KEEPER_LOOK_LEAST_NS && until - now < KEEPER_LOOK_MOST_NS)
+        nap = until - now - 2 * KEEPER_LOOK_LEAST_NS;
+    nap = nap < KEEPER_LOOK_LEAST_NS ? KEEPER_LOOK_LEAST_NS : nap;
+    return now + (nap > KEEPER_LOOK_MOST_NS ? KEEPER_LOOK_MOST_NS : nap);
+}
+
+static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
+{
+    uint64_t now = clock_now();
+    if (gate_inside() && now < k->give_up_ns)
+        return now + KEEPER_LOOK_LEAST_NS;
+    contexts_drain_begin(gate);
+    k->step = KEEPER_DRAINING;
+    return keeper_drain(gate, k);
+}
+
+static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token,
+                             uint64_t slice_end)
+{
+    struct ring *ring = gate->ring;
+    uint64_t now = clock_now();
+    gate_close(gate, token);
+    k->token = token;
+    k->closed_ns = now;
+    k->give_up_ns =
+        (slice_end > now ? slice_end : now) + atomic_load(&ring_shared(ring)->allowance_ns);
+    k->step = KEEPER_CLOSING;
+    atomic_store(&ring_me(ring)->closing_ns, now);
+    return keeper_closing(gate, k);
+}
+
+/* ---- Holding -----------------------------------------------------------------------------------
+ */
+
+/* Whether the submitting threads have done anything since the last look. */
+static bool keeper_active(struct keeper *k)
+{
+    uint64_t launches = gate_count();
+    bool active = launches != k->launches;
+    if (active) {
+        k->idle_ns = 0;
+        k->verifying = false;
+    }
+    k->launches = launches;
+    return active;
+}
+
+/* Whether everything submitted is known to be done, and since when. */
+static bool keeper_idle(struct gate *gate, struct keeper *k, uint64_t now)
+{
+    unsigned faults = 0;
+    uint64_t synced = atomic_load(&gate->synced_ns);
+    if (k->idle_ns)
+        return true;
+    if (gate_inside() || (!meter_poll(gate) && meter_unmarked(gate) == 0))
+        return false;
+    if (gate->meter.blind || !meter_poll(gate)) {
+        if (!k->verifying)
+            contexts_drain_begin(gate);
+        k->verifying = true;
+        if (contexts_drain_poll(gate, &faults) != CONTEXTS_DONE)
+            return false;
+        meter_blind(gate, false);
+    }
+    k->verifying = false;
+    k->idle_ns = synced ? synced : now;
+    if (!synced) {
+        meter_clear(gate);
+        atomic_store(&gate->synced_ns, now);
+    }
+    return true;
+}
+
+/* The pause after which a hand-over is worth it for this client. */
+static uint64_t keeper_patience(const struct gate *gate)
+{
+    uint64_t pause = atomic_load(&gate->pause_ns);
+    return pause < KEEPER_PAUSE_NS ? pause + KEEPER_PAUSE_NS / 4 : 0;
+}
+
+static uint64_t keeper_sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The slice has run its length while somebody waits. */
+static uint64_t keeper_slice_end(struct gate *gate, struct keeper *k, uint64_t token, uint64_t end)
+{
+    struct ring *ring = gate->ring;
+    bool busy = !k->idle_ns;
+    uint64_t renewed = token;
+    int rc = ring_renew(ring, &renewed, busy);
+    if (rc == 0)
+        return keeper_close(gate, k, token, end);
+    if (rc == 1 && renewed != token) {
+        gate_open(gate, renewed);
+        ring_claim(ring, renewed);
+    }
+    return clock_now() + KEEPER_LOOK_LEAST_NS;
+}
+
+static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    struct ring *ring = gate->ring;
+    uint64_t granted, now = clock_now(), end = ring_slice_end(ring, token, &granted);
+    gate_set_slow(gate,
+                  guest.gates > 1 || guest.captures || guest.full_fence || ring_clients(ring) > 1);
+    if (!ring_wanted(ring) && !ring_arm(ring, token, false)) {
+        keeper_active(k);
+        return CLOCK_NEVER;
+    }
+    ring_arm(ring, token, true);
+    bool active = keeper_active(k);
+    if (now >= end)
+        return keeper_slice_end(gate, k, token, end);
+    if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
+        uint64_t leave = k->idle_ns + keeper_patience(gate);
+        if (now >= leave)
+            return keeper_close(gate, k, token, end);
+        return keeper_sooner(leave, end);
+    }
+    return keeper_sooner(end, now + (k->verifying ? 2 * KEEPER_LOOK_LEAST_NS : KEEPER_TICK_NS));
+}
+
+/* Granted, and no thread of this process has opened the gate yet. */
+static uint64_t keeper_unclaimed(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    uint64_t now = clock_now();
+    if (k->unclaimed_token != token) {
+        k->unclaimed_token = token;
+        k->unclaimed_ns = now;
+    }
+    if (now - k->unclaimed_ns < KEEPER_CLAIM_NS)
+        return k->unclaimed_ns + KEEPER_CLAIM_NS;
+    if (!ring_wanted(gate->ring))
+        return now + KEEPER_TEND_NS;
+    return keeper_close(gate, k, token, now);
+}
+
+/* The token is another's. What is left of a lost turn is forgotten; the client that got the token
+ * from here is looked after while others wait. */
+static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    struct ring *ring = gate->ring;
+    if (k->step != KEEPER_HOLDING) {
+        k->step = KEEPER_HOLDING;
+        atomic_store(&ring_me(ring)->closing_ns, 0);
+        meter_clear(gate);
+    }
+    if (k->passed != token || !ring_wanted(ring))
+        return CLOCK_NEVER;
+    ring_watch(ring, &k->watch);
+    return clock_now() + RING_WATCH_NS;
+}
+
+static uint64_t keeper_step(struct gate *gate)
+{
+    struct keeper *k = keeper_of(gate);
+    struct ring *ring = gate->ring;
+    uint64_t token = ring_token(ring);
+    uint64_t lease = atomic_load(&gate->lease);
+    if (!ring_holds(ring, token))
+        return keeper_away(gate, k, token);
+    if (k->step != KEEPER_HOLDING && k->token == token)
+        return k->step == KEEPER_CLOSING ? keeper_closing(gate, k) : keeper_drain(gate, k);
+    k->step = KEEPER_HOLDING;
+    if ((lease & ~GATE_SLOW) == token)
+        return keeper_hold(gate, k, token);
+    return keeper_unclaimed(gate, k, token);
+}
+
+/* ---- Once a second ------------------------------------------------------------------------------
+ */
+
+static void keeper_tend(struct gate *gate)
+{
+    struct keeper *k = keeper_of(gate);
+    keeper_books(gate);
+    if (ring_tend(gate->ring) == -ESTALE && attach_move(gate) == 0)
+        *k = (struct keeper){0};
+}
+
+/* ---- The loop -----------------------------------------------------------------------------------
+ */
+
+static void keeper_nap(const uint32_t *news, uint64_t until)
+{
+    struct futex_watch watch[FUTEX_WATCH_MAX];
+    unsigned n = guest.gates < FUTEX_WATCH_MAX ? guest.gates : FUTEX_WATCH_MAX;
+    if (guest.gates == 1) {
+        futex_wait(&ring_me(guest.gate[0].ring)->wake, news[0], until);
+        return;
+    }
+    for (unsigned i = 0; i < n; i++)
+        watch[i] = (struct futex_watch){&ring_me(guest.gate[i].ring)->wake, news[i], false};
+    if (n < guest.gates || futex_wait_many(watch, n, until) == -ENOSYS)
+        futex_wait(watch[0].word, news[0], keeper_sooner(until, clock_after(KEEPER_TICK_NS)));
+}
+
+static void *keeper_main(void *unused)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    uint64_t tend = clock_after(KEEPER_TEND_NS);
+    (void)unused;
+    prctl(PR_SET_NAME, "cuslice");
+    prctl(PR_SET_TIMERSLACK, 1);
+    if (real_has((const void *)real.cuThreadExchangeStreamCaptureMode))
+        real.cuThreadExchangeStreamCaptureMode(&mode);
+    while (!atomic_load(&keeper_stopping)) {
+        uint32_t news[GATE_DEVICES];
+        uint64_t until = tend;
+        for (unsigned i = 0; i < guest.gates; i++)
+            news[i] = ring_news(guest.gate[i].ring);
+        for (unsigned i = 0; i < guest.gates; i++)
+            if (guest.mode == CONFIG_ENFORCE)
+                until = keeper_sooner(until, keeper_step(&guest.gate[i]));
+        if (clock_now() >= tend) {
+            for (unsigned i = 0; i < guest.gates; i++)
+                keeper_tend(&guest.gate[i]);
+            tend = clock_after(KEEPER_TEND_NS);
+            continue;
+        }
+        keeper_nap(news, until);
+    }
+    return NULL;
+}
+
+int keeper_start(void)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    memset(keepers, 0, sizeof keepers);
+    keeper_stopping = false;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, KEEPER_STACK);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&keeper_thread, &attributes, keeper_main, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    keeper_started = rc == 0;
+    return -rc;
+}
+
+/* What is under way gets a short time to leave the GPU before the token goes on. */
+static void keeper_finish(struct gate *gate, uint64_t deadline)
+{
+    struct ring *ring = gate->ring;
+    uint64_t token = ring_token(ring);
+    unsigned faults = 0;
+    if (guest.mode == CONFIG_ENFORCE && ring_holds(ring, token)) {
+        gate_close(gate, token);
+        contexts_drain_begin(gate);
+        while (contexts_drain_poll(gate, &faults) == CONTEXTS_BUSY && clock_now() < deadline)
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    keeper_books(gate);
+    slot_leave(&ring->segment, ring->slot);
+}
+
+void keeper_stop(void)
+{
+    uint64_t deadline = clock_after(KEEPER_EXIT_NS);
+    struct timespec join;
+    if (!keeper_started)
+        return;
+    atomic_store(&keeper_stopping, true);
+    for (unsigned i = 0; i < guest.gates; i++)
+        ring_poke(ring_shared(guest.gate[i].ring), guest.gate[i].ring->slot);
+    clock_gettime(CLOCK_REALTIME, &join);
+    join.tv_sec += 1;
+    if (pthread_timedjoin_np(keeper_thread, NULL, &join) != 0)
+        return; /* it is inside the driver: the lock tells the others when the process is gone */
+    for (unsigned i = 0; i < guest.gates; i++)
+        keeper_finish(&guest.gate[i], deadline);
+}

@@ -1,0 +1,80 @@
+/*
+ * meter: bounds how much work of this process is queued on a device while others share it, and
+ * knows whether all of it is done. Markers (events) go right behind launches, from the submitting
+ * thread; how long a launch takes is learnt from them. Used only on the gate's slow way.
+ */
+#ifndef CUSLICE_HOOKS_METER_H
+#define CUSLICE_HOOKS_METER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver.h"
+#include "futex.h"
+
+#define METER_MARKERS 32u
+
+struct gate;
+struct context;
+
+struct meter_marker {
+    CUevent event;
+    struct context *context;
+    uint64_t number; /* counts markers; tells a reused place from its predecessor */
+    uint64_t recorded_ns;
+    unsigned launches; /* since the marker before */
+    bool ready;        /* recorded: may be queried */
+};
+
+/* Zero-initialised. The lock covers everything below and no driver call. */
+struct meter {
+    struct lock lock;
+    struct meter_marker marker[METER_MARKERS];
+    unsigned first, count;
+    uint64_t number;
+    unsigned out;           /* launches not known to be done */
+    unsigned unmarked;      /* of those, behind the last marker */
+    uint64_t unit_ns;       /* what one launch takes, as learnt; 0 = not known */
+    uint64_t done_ns;       /* when a marker was last seen done */
+    uint64_t busy_until_ns; /* when all that is out will be done, as estimated */
+    CUstream stream;        /* the one stream used since all was done */
+    bool mixed;             /* more than one was */
+    uint64_t patience_ns;   /* of the next wait; 0 = the first one's */
+    uint64_t given_up;      /* the last marker when a launch last waited in vain */
+    uint64_t given_up_ns;
+    bool dependent;     /* kernels of this program wait for later actions of its threads */
+    _Atomic bool blind; /* work may be on the GPU that the meter did not see submitted */
+    bool relaxed;       /* no bound until something is seen done */
+};
+
+/* Before a launch: waits until the bound leaves room for it. Bounded itself. */
+void meter_before(struct gate *gate);
+
+/* Behind a launch, in the same passage of the gate. `may_mark`: a marker may go here. */
+void meter_after(struct gate *gate, CUstream stream, bool may_mark);
+
+/* A synchronising call returned: on one stream, on all, or on something else. True when no work is
+ * left that the meter knows of. */
+bool meter_synced(struct gate *gate, CUstream done);
+
+/* Looks at the markers without waiting; true when all work it knows of is done. */
+bool meter_poll(struct gate *gate);
+
+/* Launches whose completion no marker will tell. */
+unsigned meter_unmarked(struct gate *gate);
+
+/* All work is known to be done, from elsewhere. */
+void meter_clear(struct gate *gate);
+
+/* The gate was open by the fast way, or a drain was given up: the meter does not know of all work,
+ * or does again. */
+void meter_blind(struct gate *gate, bool blind);
+
+/* The estimated time at which all work will be done. */
+uint64_t meter_busy_until(struct gate *gate);
+
+/* Forgets the markers of a context that goes away. */
+void meter_forget(struct gate *gate, const struct context *context);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * real: the driver's own functions. `real.cuLaunchKernel(...)` is the driver; no other file names
+ * one. Loaded once, when the first hook or look-up needs it; until then, and for functions that
+ * this driver lacks, the pointer of a hooked function leads to a stand-in that loads the driver and
+ * says so. Functions that only the hooks call (USE) are NULL then: ask real_has for those newer
+ * than CUDA 10.1.
+ */
+#ifndef CUSLICE_HOOKS_REAL_H
+#define CUSLICE_HOOKS_REAL_H
+
+#include <stdbool.h>
+
+#include "driver.h"
+
+struct real {
+#define ROW(name, ...) __typeof__(name) *name;
+#define ROW_VOID(name) __typeof__(name) *name;
+#define USE(name) __typeof__(name) *name;
+#include "hooks.def"
+};
+extern struct real real;
+
+/* True when the driver is there. `load`: bring it if the program has not; only for a program that
+ * calls a hook, never for one that looks a name up. Blocking the first time. */
+bool real_load(bool load);
+
+/* Whether this driver has the function a pointer of `real` is for. */
+bool real_has(const void *function_pointer);
+
+/* The handle of the driver's library; NULL before real_load. */
+void *real_handle(void);
+
+#endif
