@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""`cuslice status` and `cuslice config` on a ring with known figures: JSON and tables, life and
+death of clients, files that are no rings, directories that are none."""
+import json
+import os
+import subprocess
+import sys
+
+B = os.environ["B"]
+DIR = os.environ["CUSLICE_DIR"]
+UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
+failures = 0
+
+
+def check(ok, words):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED:", words)
+
+
+def equal(is_, should, words):
+    check(is_ == should, "%s: %r, not %r" % (words, is_, should))
+
+
+def tool(*arguments, **environment):
+    done = subprocess.run([os.path.join(B, "cuslice")] + list(arguments), text=True,
+                          capture_output=True, env=dict(os.environ, **environment))
+    return done.returncode, done.stdout, done.stderr
+
+
+def status():
+    code, out, err = tool("status", "--json")
+    equal((code, err), (0, ""), "status --json")
+    return json.loads(out)
+
+
+def check_json():
+    seen = status()
+    equal(seen["problems"], [], "problems")
+    equal(seen["directory"], DIR, "directory")
+    equal(len(seen["gpus"]), 1, "GPUs")
+    gpu = seen["gpus"][0]
+    equal(gpu["uuid"], UUID, "uuid")
+    equal(gpu["name"], "Test GPU", "name")
+    equal(gpu["memory_bytes"], 80 << 30, "memory_bytes")
+    equal(gpu["memory_used_bytes"], (1 << 30) + (1 << 29) + 4096, "memory_used_bytes")
+    equal(gpu["quantum_seconds"], 0.02, "quantum_seconds")
+    equal(gpu["allowance_seconds"], 1, "allowance_seconds")
+    equal((gpu["token_epoch"], gpu["holder_slot"]), (8, 0), "token")
+    equal((gpu["waiting"], gpu["unreaped"]), (1, 1), "waiting, unreaped")
+    alpha, beta, gone = gpu["tenants"]
+    check_alpha(alpha)
+    equal(beta["memory_used_bytes"], 4096, "beta's use: the dead client's bytes are not counted")
+    equal(beta["memory_limit_bytes"], None, "beta's cap")
+    equal((beta["clients"], beta["waiting"]), (1, 1), "beta's clients")
+    equal((gone["clients"], gone["memory_used_bytes"]), (0, 0), "gone")
+    check(59 < gone["left_ago_seconds"] < 90, "left_ago_seconds %r" % gone["left_ago_seconds"])
+    check_clients(gpu["clients"])
+
+
+def check_alpha(alpha):
+    equal((alpha["key"], alpha["display"]), ("alpha", "alpha!"), "alpha's names")
+    equal((alpha["clients"], alpha["holds"]), (2, True), "alpha's clients")
+    equal(alpha["memory_used_bytes"], (1 << 30) + (1 << 29), "alpha's use")
+    equal(alpha["memory_limit_bytes"], 4 << 30, "alpha's cap")
+    equal((alpha["weight"], alpha["limit_percent"]), (50, 100), "weight and limit")
+    equal((alpha["priority"], alpha["mode"]), ("normal", "enforce"), "priority and mode")
+    equal(alpha["granted_seconds"], 2.5, "granted_seconds")
+    equal(alpha["charged_seconds"], 2, "charged_seconds")
+    equal(alpha["waited_seconds"], 0.75, "waited_seconds")
+    equal([alpha[k] for k in ("slices", "revocations", "faults", "launches", "refusals")],
+          [123, 2, 1, 4567, 3], "counts")
+    equal((alpha["refused_bytes"], alpha["last_refusal_asked_bytes"]), (3 << 20, 1 << 20), "refused")
+    check(9 < alpha["last_refusal_ago_seconds"] < 40, "last_refusal_ago_seconds")
+    equal(alpha["last_launch_ago_seconds"], None, "last_launch_ago_seconds")
+    equal(alpha["wait"]["count"], 100, "waits")
+    check(0.0167 < alpha["wait"]["p50_seconds"] < 0.021, "p50 %r" % alpha["wait"]["p50_seconds"])
+    equal(alpha["left_ago_seconds"], None, "left_ago_seconds of a tenant that is there")
+
+
+def check_clients(clients):
+    equal([c["slot"] for c in clients], [0, 1, 2], "live slots")
+    equal([c["tenant"] for c in clients], ["alpha", "alpha", "beta"], "tenants of clients")
+    equal([c["pid"] for c in clients], [1000, 1001, 1002], "process ids")
+    equal([c["host_pid"] for c in clients], [None] * 3, "host process ids")
+    equal([c["holds"] for c in clients], [True, False, False], "holds")
+    equal([c["waits"] for c in clients], [False, False, True], "waits")
+    equal([c["process_memory_limit_bytes"] for c in clients], [2 << 30, None, None], "caps")
+    check(0 < clients[0]["holding_seconds"] < 30, "holding_seconds")
+    check(0 < clients[2]["waiting_seconds"] < 30, "waiting_seconds")
+
+
+def row(text, name):
+    """The cells of the first line that has the name as a word."""
+    for line in text.splitlines():
+        if name in line.split():
+            return line.split()
+    return []
+
+
+def check_tables():
+    code, out, err = tool("status")
+    equal((code, err), (0, ""), "status")
+    equal(row(out, "alpha!")[:15],
+          ["*", "alpha!", "50", "25.0%", "2", "1.50Gi", "4.00Gi", "4.00Ki", "2.50s", "2.00s", "750ms",
+           "123", row(out, "alpha!")[12], row(out, "alpha!")[13], "3"], "alpha's row")
+    equal(row(out, "beta!")[:7], ["beta!", "150", "75.0%", "1", "4.00Ki", "-", "4.00Ki"], "beta's row")
+    check("gone!" not in out, "a tenant without clients is shown without --all")
+    check("gone!" in tool("status", "--all")[1], "a tenant without clients is not shown by --all")
+    check(UUID in out and "Test GPU" in out and "program-2" in out, "names are missing:\n" + out)
+    check("process 1000 (program-0)" in out, "the holder is not named:\n" + out)
+    check(not any(line != line.rstrip() for line in out.splitlines()), "blanks at line ends")
+
+
+def check_death(ring):
+    ring.stdin.close()
+    ring.wait()
+    gpu = status()["gpus"][0]
+    equal(gpu["clients"], [], "clients after their death")
+    equal((gpu["memory_used_bytes"], gpu["holder_slot"], gpu["waiting"]), (0, None, 0), "the dead")
+    equal(len(gpu["tenants"]), 3, "tenants outlive their clients")
+    check("no process attached" in tool("status")[1], "an empty ring is not called so")
+
+
+def check_foreign():
+    with open(os.path.join(DIR, "broken.ring"), "w") as file:
+        file.write("not a ring")
+    code, out, err = tool("status", "--json")
+    equal(code, 1, "exit code with a foreign file")
+    equal(len(json.loads(out)["gpus"]), 1, "the good ring beside it")
+    equal(json.loads(out)["problems"],
+          [{"path": os.path.join(DIR, "broken.ring"), "reason": "is not a cuslice ring"}], "problems")
+    equal(err.count("\n"), 1, "lines for one bad file")
+    code, out, err = tool("status")
+    equal(code, 1, "exit code with a foreign file")
+    check(UUID in out and "broken.ring is not a cuslice ring" in err, "both are told")
+    os.unlink(os.path.join(DIR, "broken.ring"))
+
+
+def check_directories():
+    missing = os.path.join(DIR, "missing")
+    code, out, err = tool("status", "--dir", missing)
+    equal((code, err), (0, ""), "a directory that does not exist yet")
+    check(missing in out, "which directory was looked at is not told")
+    code, out, _ = tool("status", "--json", "--dir", missing)
+    equal((code, json.loads(out)["gpus"]), (0, []), "the same as JSON")
+    code, out, err = tool("status", "--dir", "/dev/null")
+    equal((code, out), (1, ""), "a directory that is none")
+    check("/dev/null" in err, "which one is not told: " + err)
+
+
+def settings(**environment):
+    code, out, _ = tool("config", "--json", **environment)
+    parsed = json.loads(out)
+    equal(parsed["valid"], code == 0, "valid says what the exit code says")
+    return code, {s["name"]: s for s in parsed["settings"]}
+
+
+def check_config():
+    with open(os.path.join(DIR, "defaults"), "w") as file:
+        file.write("CUSLICE_WEIGHT=70\nCUSLICE_QUANTUM=40ms\n")
+    os.chmod(os.path.join(DIR, "defaults"), 0o644)
+    code, found = settings(CUSLICE_QUANTUM="10ms")
+    equal(code, 0, "config")
+    origin = {name: (s["value"], s["origin"]) for name, s in found.items()}
+    equal(origin["CUSLICE_WEIGHT"], ("70", "node defaults"), "weight")
+    equal(origin["CUSLICE_QUANTUM"], ("10ms", "environment"), "quantum")
+    equal(origin["CUSLICE_ALLOWANCE"], ("1s", "built-in"), "allowance")
+    equal(origin["CUSLICE_TENANT"], (None, "built-in"), "tenant")
+    check(all(s["help"] for s in found.values()), "a setting without help")
+    equal(settings(CUSLICE_MEM_LIMIT="12 apples")[0], 1, "exit code with a bad cap")
+    out = tool("config")[1]
+    equal(row(out, "CUSLICE_WEIGHT")[:4], ["CUSLICE_WEIGHT", "70", "node", "defaults"], "the table")
+    equal({line.split()[0] for line in out.splitlines()[1:]}, set(found), "names in the table")
+
+
+def main():
+    ring = subprocess.Popen([os.path.join(B, "tests/integration/ctl_ring"), DIR], text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    equal(ring.stdout.readline(), "ready\n", "the ring is there")
+    check_json()
+    check_tables()
+    check_death(ring)
+    check_foreign()
+    check_directories()
+    check_config()
+    print("%d failures" % failures)
+    return 1 if failures else 0
+
+
+sys.exit(main())
