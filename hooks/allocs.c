@@ -15,8 +15,9 @@
 
 struct allocs_entry {
     uint64_t pointer; /* 0 = free */
-    uint64_t bytes : 56;
+    uint64_t bytes : 48;
     uint64_t gate : 8;
+    uint64_t owner : 8;
 };
 
 struct allocs_shard {
@@ -72,15 +73,25 @@ static bool allocs_grow(struct allocs_shard *shard)
     return true;
 }
 
-bool allocs_put(uint64_t pointer, uint64_t bytes, unsigned gate)
+static struct allocs_item allocs_item(const struct allocs_entry *entry)
+{
+    return (struct allocs_item){
+        .bytes = entry->bytes, .gate = (unsigned)entry->gate, .owner = (unsigned)entry->owner};
+}
+
+bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *before)
 {
     struct allocs_shard *shard = allocs_shard(allocs_hash(pointer));
+    *before = (struct allocs_item){0};
     lock_take(&shard->lock);
     bool room = (shard->used + 1) * 4 <= shard->size * 3 || allocs_grow(shard);
     if (room) {
         struct allocs_entry *entry = &shard->entry[allocs_find(shard, pointer)];
+        if (entry->pointer)
+            *before = allocs_item(entry);
         shard->used += entry->pointer == 0;
-        *entry = (struct allocs_entry){.pointer = pointer, .bytes = bytes, .gate = gate};
+        *entry = (struct allocs_entry){
+            .pointer = pointer, .bytes = item.bytes, .gate = item.gate, .owner = item.owner};
     }
     lock_put(&shard->lock);
     return room;
@@ -101,19 +112,44 @@ static void allocs_close(struct allocs_shard *shard, size_t hole)
     shard->used--;
 }
 
-bool allocs_take(uint64_t pointer, uint64_t *bytes, unsigned *gate)
+bool allocs_take(uint64_t pointer, struct allocs_item *item)
 {
     struct allocs_shard *shard = allocs_shard(allocs_hash(pointer));
     lock_take(&shard->lock);
     size_t i = shard->size && pointer ? allocs_find(shard, pointer) : 0;
     bool found = shard->size && pointer && shard->entry[i].pointer == pointer;
     if (found) {
-        *bytes = shard->entry[i].bytes;
-        *gate = (unsigned)shard->entry[i].gate;
+        *item = allocs_item(&shard->entry[i]);
         allocs_close(shard, i);
     }
     lock_put(&shard->lock);
     return found;
+}
+
+/* Closing a hole may bring an entry here from further on: the same place is looked at again. */
+static uint64_t allocs_sweep(struct allocs_shard *shard, unsigned owner)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < shard->size;) {
+        if (shard->entry[i].pointer && shard->entry[i].owner == owner) {
+            bytes += shard->entry[i].bytes;
+            allocs_close(shard, i);
+        } else {
+            i++;
+        }
+    }
+    return bytes;
+}
+
+uint64_t allocs_take_owner(unsigned owner)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < ALLOCS_SHARDS; i++) {
+        lock_take(&allocs[i].lock);
+        bytes += allocs_sweep(&allocs[i], owner);
+        lock_put(&allocs[i].lock);
+    }
+    return bytes;
 }
 
 void allocs_reset(void)

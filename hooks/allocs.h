@@ -8,13 +8,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Enters a pointer; false when there is no memory for it. */
-bool allocs_put(uint64_t pointer, uint64_t bytes, unsigned gate);
+/* What is known of an allocation. */
+struct allocs_item {
+    uint64_t bytes;
+    unsigned gate;
+    unsigned owner; /* number of the context it goes with; ALLOCS_NOBODY */
+};
+
+#define ALLOCS_NOBODY 255u
+
+/* Enters a pointer; false when there is no memory for it. *before is what the table said of the
+ * same pointer so far (bytes 0: nothing): its free was not seen. */
+bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *before);
 
 /* Takes a pointer out; false when it is not known. */
-bool allocs_take(uint64_t pointer, uint64_t *bytes, unsigned *gate);
+bool allocs_take(uint64_t pointer, struct allocs_item *item);
 
-/* Forgets everything: for a forked child that attaches anew. */
+/* Takes out all that goes with a context; their bytes. */
+uint64_t allocs_take_owner(unsigned owner);
+
+/* Forgets everything: for a process that attaches. */
 void allocs_reset(void);
 
 #endif

@@ -12,18 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "allocs.h"
 #include "clock.h"
+#include "contexts.h"
 #include "gate.h"
 #include "keeper.h"
 #include "ledger.h"
 #include "log.h"
 #include "real.h"
 #include "slot.h"
+#include "streams.h"
 #include "tenant.h"
 
 static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -57,7 +58,7 @@ static void attach_identify(struct tenant_spec *spec)
         attach_display(spec->display, sizeof spec->display);
     } else {
         snprintf(spec->key, sizeof spec->key, "pid:%d:%llx", getpid(),
-                 (unsigned long long)guest.instance);
+                 (unsigned long long)clock_now());
         snprintf(spec->display, sizeof spec->display, "%.40s[%d]", program_invocation_short_name,
                  getpid());
     }
@@ -74,9 +75,8 @@ static CUresult attach_device(struct gate *gate, int ordinal, char *name, size_t
     size_t total = 0;
     CUresult rc = real.cuDeviceGet(&gate->device, ordinal);
     if (rc == CUDA_SUCCESS)
-        rc = real_has((const void *)real.cuDeviceGetUuid_v2)
-                 ? real.cuDeviceGetUuid_v2(&uuid, gate->device)
-                 : real.cuDeviceGetUuid(&uuid, gate->device);
+        rc = REAL_HAS(cuDeviceGetUuid_v2) ? real.cuDeviceGetUuid_v2(&uuid, gate->device)
+                                          : real.cuDeviceGetUuid(&uuid, gate->device);
     if (rc == CUDA_SUCCESS)
         rc = real.cuDeviceTotalMem_v2(&total, gate->device);
     if (rc == CUDA_SUCCESS)
@@ -182,11 +182,12 @@ static void attach_after_fork(void)
     pthread_mutex_unlock(&attach_mutex);
 }
 
-/* The child finds the guest's pages wiped: it never attached. Its thread's record was the parent's.
- */
+/* The child never attached, also where the kernel did not wipe its pages. */
 static void attach_in_child(void)
 {
+    memset((void *)&guest, 0, sizeof guest);
     gate_mark_mine = NULL;
+    keeper_forget();
     pthread_mutex_unlock(&attach_mutex);
 }
 
@@ -213,80 +214,72 @@ static int attach_start(void)
 {
     clock_init();
     if (madvise(&guest, sizeof guest, MADV_WIPEONFORK) != 0)
-        log_info("no-wipe", "MADV_WIPEONFORK is refused here: forked children must not use CUDA");
-    if (getrandom(&guest.instance, sizeof guest.instance, GRND_NONBLOCK) < 0 || !guest.instance)
-        guest.instance = clock_now() ^ (uint64_t)getpid() << 40;
+        log_info("no-wipe", "MADV_WIPEONFORK is refused here: children made by a raw clone must "
+                            "not use CUDA");
     allocs_reset();
+    contexts_reset();
+    streams_reset();
     attach_identify(&attach_tenant);
     guest.mode = guest_config.mode;
-    int rc = gate_start();
+    int rc = attach_register();
     if (rc == 0)
-        rc = attach_devices();
-    if (rc == 0)
-        rc = attach_register();
-    if (rc == 0 && guest.gates)
-        rc = keeper_start();
-    return rc;
+        rc = gate_start();
+    return rc == 0 ? attach_devices() : rc;
 }
 
-/* A failure half-way leaves the process unattached; slots already taken end with their mappings. */
-static void attach_undo(void)
+/* Without a thread of ours nobody would end our turns: the caps hold, turns are not taken. */
+static void attach_turns(void)
 {
-    for (unsigned i = 0; i < guest.gates; i++) {
-        guest.gate[i].token = NULL;
-        ring_leave(&attach_rings[i]);
-    }
-    guest.gates = 0;
+    int rc = keeper_start();
+    guest.turns = rc == 0;
+    if (rc < 0)
+        log_error("no-thread", "no thread can be made (%s): turns are not taken", strerror(-rc));
+}
+
+/* What could not be set up must not mean that no cap holds. */
+static CUresult attach_refuse(int rc)
+{
+    guest.state = GUEST_REFUSED;
+    log_error("closed", "cuInit fails: %s", strerror(-rc));
+    return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 static CUresult attach_once(void)
 {
     if (guest.state != GUEST_NEW)
-        return CUDA_SUCCESS;
-    if (config_load(&guest_config) < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (guest_config.mode == CONFIG_OFF) {
-        guest.state = GUEST_OFF;
-        return CUDA_SUCCESS;
-    }
+        return guest.state == GUEST_REFUSED ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
     int rc = attach_start();
-    if (rc == 0) {
-        guest.state = guest.gates ? GUEST_ATTACHED : GUEST_OFF;
-        return CUDA_SUCCESS;
-    }
-    attach_undo();
-    if (guest_config.on_error == CONFIG_CLOSED) {
-        log_error("closed", "cuInit fails, as CUSLICE_ON_ERROR=closed asks: %s", strerror(-rc));
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    log_error("not-attached", "this program runs without cuslice: %s", strerror(-rc));
-    guest.state = GUEST_OFF;
+    if (rc < 0)
+        return attach_refuse(rc);
+    if (guest.gates)
+        attach_turns();
+    guest.state = guest.gates ? GUEST_ATTACHED : GUEST_OFF;
     return CUDA_SUCCESS;
+}
+
+/* The settings come first: with a bad cap the driver is not initialised at all. */
+static CUresult attach_init_locked(unsigned int flags)
+{
+    if (guest.state == GUEST_NEW && config_load(&guest_config) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (guest_config.mode == CONFIG_OFF)
+        guest.state = GUEST_OFF;
+    CUresult rc = real.cuInit(flags);
+    return rc == CUDA_SUCCESS ? attach_once() : rc;
 }
 
 CUresult attach_init(unsigned int flags)
 {
-    CUresult rc = real.cuInit(flags);
-    int error = errno;
-    if (rc != CUDA_SUCCESS || guest.state != GUEST_NEW)
-        return rc;
+    if (guest.state == GUEST_ATTACHED || guest.state == GUEST_GONE)
+        return real.cuInit(flags);
     pthread_mutex_lock(&attach_mutex);
-    rc = attach_once();
+    CUresult rc = attach_init_locked(flags);
     pthread_mutex_unlock(&attach_mutex);
-    errno = error;
     return rc;
 }
 
 /* ---- A ring that lost its name
  * ------------------------------------------------------------------- */
-
-static struct ring *attach_spare(void)
-{
-    struct ring *spare = calloc(1, sizeof *spare);
-    if (!spare)
-        log_error("ring-moved", "no memory to move to the new ring");
-    return spare;
-}
 
 /* The old mapping stays: threads may still be looking at it, and they will look again. */
 static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)
@@ -299,38 +292,53 @@ static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)
     ring_me(new)->process_limit = new->process_limit;
     gate->ring = new;
     gate->token = &ring_shared(new)->token;
-    atomic_store(&gate->lease, 0);
     slot_leave(&old->segment, old->slot);
     ring_poke(ring_shared(old), old->slot);
 }
 
-int attach_move(struct gate *gate)
+/* Nobody is half-way through the books, and nothing new is submitted, while the ring changes. */
+static int attach_move_to(struct gate *gate, struct ring *old, struct ring *new)
 {
-    struct ring *old = gate->ring, *new = attach_spare();
-    struct tenant_spec tenant = attach_tenant;
-    struct segment_spec spec = attach_segment(gate, ring_shared(old)->device_name);
-    uint64_t limit;
-    if (!new)
-        return -ENOMEM;
-    attach_limits(gate, (unsigned)(gate - guest.gate), &tenant, &limit);
-    spec.quantum_ns = ring_shared(old)->quantum_ns;
-    spec.allowance_ns = ring_shared(old)->allowance_ns;
-    int rc = ring_join(new, guest_config.dir, &spec, &tenant);
-    if (rc < 0) {
-        free(new);
-        return rc;
-    }
-    log_warn("ring-moved", "%s is not the file it was: moving to the new one", old->segment.path);
+    int rc = 0;
     guest.moving = true;
-    gate_close(gate, CUSLICE_TOKEN((UINT64_C(1) << 48) - 1, GATE_CLOSED));
+    gate_close(gate, CUSLICE_TOKEN((UINT64_C(1) << 48) - 1, 0));
     if (gate_books_quiet())
         attach_swap(gate, old, new);
     else
         rc = -EAGAIN;
+    atomic_store(&gate->lease, 0);
     guest.moving = false;
-    if (rc < 0) {
-        ring_leave(new);
-        free(new);
+    return rc;
+}
+
+static int attach_join_again(struct gate *gate, struct ring *old, struct ring *new)
+{
+    struct tenant_spec tenant = attach_tenant;
+    struct segment_spec spec = attach_segment(gate, ring_shared(old)->device_name);
+    uint64_t limit;
+    attach_limits(gate, (unsigned)(gate - guest.gate), &tenant, &limit);
+    spec.quantum_ns = segment_quantum(ring_shared(old));
+    spec.allowance_ns = segment_allowance(ring_shared(old));
+    pthread_mutex_lock(&attach_mutex); /* no fork may inherit the new file's descriptor */
+    int rc = ring_join(new, guest_config.dir, &spec, &tenant);
+    pthread_mutex_unlock(&attach_mutex);
+    return rc;
+}
+
+int attach_move(struct gate *gate)
+{
+    struct ring *old = gate->ring, *new = calloc(1, sizeof *new);
+    if (!new)
+        return -ENOMEM;
+    int rc = attach_join_again(gate, old, new);
+    if (rc == 0) {
+        log_warn("ring-moved", "%s is not the file it was: moving to the new one",
+                 old->segment.path);
+        rc = attach_move_to(gate, old, new);
+        if (rc < 0)
+            ring_leave(new);
     }
+    if (rc < 0)
+        free(new);
     return rc;
 }

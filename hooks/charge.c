@@ -11,6 +11,7 @@
 
 #include "allocs.h"
 #include "clock.h"
+#include "contexts.h"
 #include "gate.h"
 #include "ledger.h"
 #include "log.h"
@@ -19,7 +20,8 @@
 
 #define CHARGE_SAY_NS (5 * CLOCK_S)
 #define CHARGE_RETRY_NS (20 * CLOCK_MS)
-/* No driver so far has chosen a larger pitch alignment. */
+/* A guess, put right by charge_adjust: what current devices report as their texture pitch alignment
+ * is 32, and the pitch chosen for them a multiple of 512. */
 #define CHARGE_PITCH 512u
 
 static void charge_sleep(uint64_t ns)
@@ -99,14 +101,24 @@ static bool charge_count(struct ring *ring, uint64_t bytes)
     return true;
 }
 
-bool charge_reserve(struct charge *charge, uint64_t bytes)
+/* With several contexts it matters whose an allocation is: it goes when its context goes. */
+static unsigned charge_owner(bool owned)
+{
+    struct context *context = owned ? contexts_note() : NULL;
+    return context ? contexts_number(context) : ALLOCS_NOBODY;
+}
+
+bool charge_reserve(struct charge *charge, uint64_t bytes, bool owned)
 {
     int error = errno;
     struct gate_mark *mark;
     *charge = (struct charge){.bytes = bytes};
+    if (guest.state == GUEST_REFUSED)
+        return false;
     struct gate *gate = guest_attached() ? gate_current() : NULL;
     if (!gate || bytes == 0)
         return true;
+    charge->owner = charge_owner(owned);
     bool granted = charge_count(charge_get(gate, &mark), bytes);
     charge_put(mark);
     if (granted)
@@ -134,6 +146,7 @@ static bool charge_death(struct charge *charge, uint64_t now)
 
 bool charge_again(struct charge *charge, CUresult rc)
 {
+    int error = errno;
     uint64_t now = clock_now();
     if (rc != CUDA_ERROR_OUT_OF_MEMORY || !charge->gate || !guest_attached())
         return false;
@@ -149,7 +162,20 @@ bool charge_again(struct charge *charge, CUresult rc)
     if (now >= charge->retry_until_ns)
         return false;
     charge_sleep(CHARGE_RETRY_NS);
+    errno = error;
     return true;
+}
+
+static void charge_enter(struct charge *charge, uint64_t pointer)
+{
+    struct allocs_item before, item = {.bytes = charge->bytes,
+                                       .gate = (unsigned)(charge->gate - guest.gate),
+                                       .owner = charge->owner};
+    if (!allocs_put(pointer, item, &before))
+        log_error("allocs-full", "no memory to remember an allocation: it stays counted until the "
+                                 "process ends");
+    if (before.bytes && before.gate < guest.gates)
+        charge_give_back(&guest.gate[before.gate], before.bytes);
 }
 
 CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t pointer)
@@ -159,9 +185,8 @@ CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t pointer)
         return rc;
     if (rc != CUDA_SUCCESS)
         charge_give_back(charge->gate, charge->bytes);
-    else if (!allocs_put(pointer, charge->bytes, (unsigned)(charge->gate - guest.gate)))
-        log_error("allocs-full", "no memory to remember an allocation: it stays counted until the "
-                                 "process ends");
+    else
+        charge_enter(charge, pointer);
     errno = error;
     return rc;
 }
@@ -170,10 +195,12 @@ CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t pointer)
  * the driver has freed it. */
 void charge_take(struct charge *charge, uint64_t pointer)
 {
-    unsigned gate;
+    struct allocs_item item;
     *charge = (struct charge){0};
-    if (guest_attached() && allocs_take(pointer, &charge->bytes, &gate) && gate < guest.gates)
-        charge->gate = &guest.gate[gate];
+    if (!guest_attached() || !allocs_take(pointer, &item) || item.gate >= guest.gates)
+        return;
+    *charge =
+        (struct charge){.gate = &guest.gate[item.gate], .bytes = item.bytes, .owner = item.owner};
 }
 
 CUresult charge_return(struct charge *charge, CUresult rc, uint64_t pointer)
@@ -184,9 +211,16 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t pointer)
     if (rc == CUDA_SUCCESS)
         charge_give_back(charge->gate, charge->bytes);
     else
-        charge_settle(charge, CUDA_SUCCESS, pointer);
+        charge_enter(charge, pointer);
     errno = error;
     return rc;
+}
+
+void charge_context_gone(struct gate *gate, unsigned owner)
+{
+    uint64_t bytes = gate ? allocs_take_owner(owner) : 0;
+    if (bytes)
+        charge_give_back(gate, bytes);
 }
 
 static uint64_t charge_pitch_bytes(uint64_t width, uint64_t height)
@@ -201,7 +235,7 @@ static bool charge_adjust(struct charge *charge, uint64_t bytes)
     struct charge more = {0};
     if (!charge->gate)
         return true;
-    if (bytes > charge->bytes && !charge_reserve(&more, bytes - charge->bytes))
+    if (bytes > charge->bytes && !charge_reserve(&more, bytes - charge->bytes, OWNED))
         return false;
     if (bytes < charge->bytes)
         charge_give_back(charge->gate, charge->bytes - bytes);
@@ -217,7 +251,7 @@ CUresult charge_pitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t 
     CUresult rc;
     if (!pointer || !pitch)
         return real.cuMemAllocPitch_v2(pointer, pitch, width, height, element);
-    if (!charge_reserve(&charge, charge_pitch_bytes(width, height)))
+    if (!charge_reserve(&charge, charge_pitch_bytes(width, height), OWNED))
         return CUDA_ERROR_OUT_OF_MEMORY;
     size_t got_pitch = 0;
     do
@@ -238,7 +272,7 @@ CUresult charge_pitch_v1(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned 
                          unsigned int height, unsigned int element)
 {
     struct charge charge;
-    if (!charge_reserve(&charge, charge_pitch_bytes(width, height)))
+    if (!charge_reserve(&charge, charge_pitch_bytes(width, height), OWNED))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = real.cuMemAllocPitch(pointer, pitch, width, height, element);
     return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? *pointer : 0);

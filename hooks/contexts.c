@@ -7,13 +7,13 @@
 
 #include <string.h>
 
+#include "charge.h"
 #include "gate.h"
 #include "real.h"
 #include "slot.h"
 #include "streams.h"
 
 static struct context contexts[CONTEXTS_MAX];
-static uint64_t contexts_instance; /* of the process that filled the table */
 
 static __thread CUcontext contexts_last_handle;
 static __thread struct context *contexts_last;
@@ -33,7 +33,8 @@ static bool contexts_primary(CUcontext handle, CUdevice device)
     CUcontext primary = NULL;
     unsigned flags = 0;
     int active = 0;
-    if (real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+    if (!REAL_HAS(cuDevicePrimaryCtxRelease_v2) ||
+        real.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
         real.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return false;
     real.cuDevicePrimaryCtxRelease_v2(device);
@@ -42,10 +43,6 @@ static bool contexts_primary(CUcontext handle, CUdevice device)
 
 static struct context *contexts_add(CUcontext handle, CUdevice device)
 {
-    if (contexts_instance != guest.instance) {
-        memset(contexts, 0, sizeof contexts);
-        contexts_instance = guest.instance;
-    }
     struct context *context = contexts_find(handle);
     if (context)
         return context;
@@ -96,17 +93,20 @@ void context_enter(CUresult rc)
         contexts_note();
 }
 
+/* What the context owned is gone with it. */
 static void contexts_drop(struct context *context)
 {
     struct gate *gate = context->gate;
-    if (gate)
+    charge_context_gone(gate, contexts_number(context));
+    streams_context_gone(context->handle);
+    if (gate) {
         meter_forget(gate, context);
+        gate_set_slow(gate, true); /* the next submission notes its context anew */
+    }
     *context = (struct context){0};
-    if (gate)
-        gate_shut(gate);
 }
 
-static void contexts_mark_closing(CUcontext handle, CUdevice device, bool closing)
+static void contexts_mark_closing(CUcontext handle, CUdevice device, int change)
 {
     if (!guest_attached())
         return;
@@ -114,14 +114,14 @@ static void contexts_mark_closing(CUcontext handle, CUdevice device, bool closin
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         if (contexts[i].handle && (handle ? contexts[i].handle == handle
                                           : contexts[i].primary && contexts[i].device == device))
-            contexts[i].closing = closing;
+            contexts[i].closing += (unsigned)change;
     lock_put(&guest.driver_lock);
 }
 
 void context_close(CUcontext handle)
 {
     if (handle)
-        contexts_mark_closing(handle, 0, true);
+        contexts_mark_closing(handle, 0, 1);
 }
 
 void context_closed(CUcontext handle, CUresult rc)
@@ -129,7 +129,7 @@ void context_closed(CUcontext handle, CUresult rc)
     if (!handle || !guest_attached())
         return;
     if (rc != CUDA_SUCCESS) {
-        contexts_mark_closing(handle, 0, false);
+        contexts_mark_closing(handle, 0, -1);
         return;
     }
     lock_take(&guest.driver_lock);
@@ -141,18 +141,22 @@ void context_closed(CUcontext handle, CUresult rc)
 
 void context_close_primary(CUdevice device)
 {
-    contexts_mark_closing(NULL, device, true);
+    contexts_mark_closing(NULL, device, 1);
 }
 
-/* A release may leave the context alive; then its record opens again. */
-void context_closed_primary(CUdevice device)
+/* A release may leave the context alive; a reset never does, even if somebody has made it anew. */
+void context_closed_primary(CUdevice device, CUresult rc, bool reset)
 {
     unsigned flags = 0;
     int active = 0;
     if (!guest_attached())
         return;
-    if (real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active) {
-        contexts_mark_closing(NULL, device, false);
+    bool alive =
+        rc != CUDA_SUCCESS ||
+        (!reset && real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+         active);
+    if (alive) {
+        contexts_mark_closing(NULL, device, -1);
         return;
     }
     lock_take(&guest.driver_lock);
@@ -202,15 +206,16 @@ static void contexts_fault(struct context *context)
         slot_count(ring_shared(ring), ring->slot, faults, 1);
 }
 
-void contexts_check(CUresult rc)
+bool contexts_check(CUresult rc)
 {
-    if (rc == CUDA_SUCCESS || !contexts_sticky(rc))
-        return;
+    if (!contexts_sticky(rc))
+        return false;
     struct context *context = contexts_note();
     lock_take(&guest.driver_lock);
     if (context && context->handle)
         contexts_fault(context);
     lock_put(&guest.driver_lock);
+    return true;
 }
 
 static void contexts_record_stream(CUstream stream, void *arg)
@@ -243,7 +248,7 @@ static CUresult contexts_record(struct context *context)
         rc = real.cuEventCreate(&context->drain_event, CU_EVENT_DISABLE_TIMING);
     if (rc == CUDA_SUCCESS) {
 #if CUDA_VERSION >= 12050
-        rc = context->plain_drain || !real_has((const void *)real.cuCtxRecordEvent)
+        rc = context->plain_drain || !REAL_HAS(cuCtxRecordEvent)
                  ? CUDA_ERROR_NOT_SUPPORTED
                  : real.cuCtxRecordEvent(context->handle, context->drain_event);
         if (rc == CUDA_ERROR_NOT_SUPPORTED) {
@@ -258,7 +263,9 @@ static CUresult contexts_record(struct context *context)
     return rc;
 }
 
-static enum contexts_drain contexts_drain_one(struct context *context, unsigned *faults)
+/* A refusal that says nothing about the work (a capture that was not seen, no memory) is no answer:
+ * the allowance ends the asking. A lost or destroyed context has nothing left to wait for. */
+static enum contexts_drain contexts_drain_one(struct context *context)
 {
     CUresult rc = CUDA_SUCCESS;
     if (context->closing || context->faulted)
@@ -273,23 +280,44 @@ static enum contexts_drain contexts_drain_one(struct context *context, unsigned 
         rc = real.cuEventQuery(context->drain_event);
     if (rc == CUDA_ERROR_NOT_READY)
         return CONTEXTS_BUSY;
-    if (contexts_sticky(rc)) {
-        *faults += !context->faulted;
-        contexts_fault(context);
-    }
+    if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_INVALID_CONTEXT)
+        return CONTEXTS_DONE;
+    if (!contexts_sticky(rc))
+        return CONTEXTS_BLOCKED;
+    contexts_fault(context);
     return CONTEXTS_DONE;
 }
 
-enum contexts_drain contexts_drain_poll(struct gate *gate, unsigned *faults)
+enum contexts_drain contexts_drain_poll(struct gate *gate)
 {
     enum contexts_drain answer = CONTEXTS_DONE;
     lock_take(&guest.driver_lock);
     for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
         if (!contexts[i].handle || contexts[i].gate != gate)
             continue;
-        enum contexts_drain one = contexts_drain_one(&contexts[i], faults);
+        enum contexts_drain one = contexts_drain_one(&contexts[i]);
         answer = one > answer ? one : answer;
     }
     lock_put(&guest.driver_lock);
     return answer;
+}
+
+bool contexts_alone(const struct gate *gate)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        n += contexts[i].handle && contexts[i].gate == gate;
+    return n <= 1;
+}
+
+unsigned contexts_number(const struct context *context)
+{
+    return (unsigned)(context - contexts);
+}
+
+void contexts_reset(void)
+{
+    memset(contexts, 0, sizeof contexts);
+    contexts_last = NULL;
+    contexts_last_handle = NULL;
 }

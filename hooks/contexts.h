@@ -20,7 +20,7 @@ struct context {
     struct gate *gate;
     CUdevice device;
     bool primary;
-    bool closing;
+    unsigned closing; /* hooked destroy, reset or release calls under way */
     bool faulted;     /* its calls fail for good: counts as drained */
     bool draining;    /* drain_event has been recorded in this drain */
     bool plain_drain; /* no cuCtxRecordEvent here: events in the legacy and non-blocking streams */
@@ -42,15 +42,25 @@ void context_enter(CUresult rc);
 void context_close(CUcontext handle);
 void context_closed(CUcontext handle, CUresult rc);
 void context_close_primary(CUdevice device);
-void context_closed_primary(CUdevice device);
+void context_closed_primary(CUdevice device, CUresult rc, bool reset);
 
 /* The keeper's drain of one device. Begin forgets an earlier one. Poll records what must be
- * recorded and says whether all work of all contexts on it is done; BLOCKED while a capture forbids
- * asking. *faults counts contexts found lost for the first time. */
+ * recorded and says whether all work of all contexts on it is done; BLOCKED while that cannot be
+ * told. */
 void contexts_drain_begin(struct gate *gate);
-enum contexts_drain contexts_drain_poll(struct gate *gate, unsigned *faults);
+enum contexts_drain contexts_drain_poll(struct gate *gate);
 
-/* A call of the program returned a sticky error: the context counts as lost. */
-void contexts_check(CUresult rc);
+/* Whether this device has at most one context of this process. */
+bool contexts_alone(const struct gate *gate);
+
+/* A call of the program ended with rc: true when it is a sticky error, and then the current context
+ * counts as lost. */
+bool contexts_check(CUresult rc);
+
+/* The number of a record, to remember who owns an allocation. */
+unsigned contexts_number(const struct context *context);
+
+/* Starts afresh, for a process that attaches. */
+void contexts_reset(void);
 
 #endif

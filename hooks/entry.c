@@ -54,11 +54,11 @@
         return rc; \
     }
 
-#define CHARGE(name, bytes_, pointer_, ...) \
+#define CHARGE(name, bytes_, pointer_, owner_, ...) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         struct charge charge; \
-        if (!charge_reserve(&charge, bytes_)) \
+        if (!charge_reserve(&charge, bytes_, owner_)) \
             return CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult rc; \
         do \

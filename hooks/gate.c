@@ -36,10 +36,13 @@ static bool gate_key_made;
 
 #define GATE_SAY_NS (5 * CLOCK_S)
 
+/* A thread that was ended inside the driver leaves its mark up: it submits nothing more. */
 static void gate_mark_drop(void *value)
 {
     struct gate_mark *mark = value;
     gate_mark_mine = NULL;
+    atomic_store(&mark->entered, (atomic_load(&mark->entered) + 1) & ~UINT64_C(1));
+    atomic_store(&mark->books, (atomic_load(&mark->books) + 1) & ~UINT64_C(1));
     atomic_store(&mark->taken, false);
 }
 
@@ -58,7 +61,7 @@ static struct gate_mark *gate_mark_new(void)
     struct gate_mark *mark = aligned_alloc(64, 64);
     if (!mark)
         return NULL;
-    *mark = (struct gate_mark){.taken = true, .instance = guest.instance, .next = guest.marks};
+    *mark = (struct gate_mark){.taken = true, .next = guest.marks};
     while (!atomic_compare_exchange_weak(&guest.marks, &mark->next, mark))
         ;
     return mark;
@@ -67,7 +70,7 @@ static struct gate_mark *gate_mark_new(void)
 struct gate_mark *gate_mark_get(void)
 {
     struct gate_mark *mark = gate_mark_mine;
-    if (mark && mark->instance == guest.instance)
+    if (mark)
         return mark;
     mark = gate_mark_reuse();
     if (!mark)
@@ -135,7 +138,7 @@ static struct gate *gate_of_stream(CUstream stream)
 /* ---- The lease ---------------------------------------------------------------------------------
  */
 
-static bool gate_must_be_slow(const struct gate *gate)
+bool gate_must_be_slow(const struct gate *gate)
 {
     return guest.gates > 1 || guest.captures > 0 || guest.full_fence ||
            ring_clients(gate->ring) > 1;
@@ -153,19 +156,10 @@ bool gate_open(struct gate *gate, uint64_t token)
     return (lease & ~GATE_SLOW) == token;
 }
 
-bool gate_close(struct gate *gate, uint64_t token)
+void gate_close(struct gate *gate, uint64_t token)
 {
-    uint64_t closed = CUSLICE_TOKEN(CUSLICE_TOKEN_EPOCH(token), GATE_CLOSED);
-    uint64_t lease = atomic_exchange(&gate->lease, closed);
+    atomic_store(&gate->lease, CUSLICE_TOKEN(CUSLICE_TOKEN_EPOCH(token), GATE_CLOSED));
     gate_barrier();
-    return (lease & ~GATE_SLOW) == token;
-}
-
-void gate_shut(struct gate *gate)
-{
-    uint64_t lease = atomic_load(&gate->lease);
-    if (lease && !(CUSLICE_TOKEN_HOLDER(lease) & GATE_CLOSED))
-        atomic_compare_exchange_strong(&gate->lease, &lease, 0);
 }
 
 void gate_set_slow(struct gate *gate, bool slow)
@@ -173,24 +167,29 @@ void gate_set_slow(struct gate *gate, bool slow)
     uint64_t lease = atomic_load(&gate->lease);
     while (lease && !(CUSLICE_TOKEN_HOLDER(lease) & GATE_CLOSED)) {
         uint64_t wanted = slow ? lease | GATE_SLOW : lease & ~GATE_SLOW;
+        if (wanted == lease)
+            return;
         if (!slow)
             meter_blind(gate, true);
-        if (wanted == lease || atomic_compare_exchange_weak(&gate->lease, &lease, wanted))
+        if (atomic_compare_exchange_weak(&gate->lease, &lease, wanted))
             return;
     }
 }
 
-bool gate_inside(void)
+bool gate_inside(const struct gate *gate)
 {
     for (struct gate_mark *m = guest.marks; m; m = m->next)
-        if (atomic_load_explicit(&m->entered, memory_order_acquire) & 1)
+        if ((atomic_load_explicit(&m->entered, memory_order_acquire) & 1) &&
+            (guest.gates == 1 || m->gate == gate))
             return true;
     return false;
 }
 
-uint64_t gate_count(void)
+uint64_t gate_count(const struct gate *gate)
 {
     uint64_t n = 0;
+    if (guest.gates > 1)
+        return atomic_load_explicit(&gate->passed, memory_order_relaxed);
     for (struct gate_mark *m = guest.marks; m; m = m->next)
         n += atomic_load_explicit(&m->entered, memory_order_relaxed) / 2;
     return n;
@@ -221,39 +220,46 @@ static void gate_say(const struct gate *gate, uint64_t since, uint64_t now, bool
              (unsigned)(gate - guest.gate), name);
 }
 
-/* One look; true when the gate is open for this process. */
-static bool gate_try(struct gate *gate, struct ring *ring)
+/* One look. What it acts on must still be the token when it acts: a thread that was away meanwhile
+ * would undo what the keeper did in the next turn. */
+static enum gate_look gate_try(struct gate *gate, struct ring *ring)
 {
     uint64_t token;
     if (!ring_look(ring, &token))
-        return false;
+        return GATE_WAIT;
     uint64_t lease = atomic_load(&gate->lease);
-    if ((lease & ~GATE_SLOW) == token) {
-        ring_claim(ring, token); /* another thread has opened it; this one waits no more */
-        return true;
+    if (ring_token(ring) != token)
+        return GATE_AGAIN;
+    if (lease != 0 && (lease & ~GATE_SLOW) != token &&
+        CUSLICE_TOKEN_EPOCH(lease) == CUSLICE_TOKEN_EPOCH(token))
+        return GATE_WAIT; /* the keeper has closed it in this turn */
+    if (lease != 0 && CUSLICE_TOKEN_EPOCH(lease) > CUSLICE_TOKEN_EPOCH(token)) {
+        if (!guest.moving) /* somebody damaged the ring: its epochs have begun anew */
+            atomic_compare_exchange_strong(&gate->lease, &lease, 0);
+        return GATE_AGAIN;
     }
-    if (lease != 0 && CUSLICE_TOKEN_EPOCH(lease) == CUSLICE_TOKEN_EPOCH(token))
-        return false; /* the keeper has closed it in this turn */
-    if (lease != 0 && CUSLICE_TOKEN_EPOCH(lease) > CUSLICE_TOKEN_EPOCH(token))
-        atomic_compare_exchange_strong(&gate->lease, &lease, 0); /* somebody damaged the ring */
     ring_claim(ring, token);
-    return gate_open(gate, token);
+    return gate_open(gate, token) ? GATE_OPEN : GATE_AGAIN;
 }
 
 /* Waits until the gate is open. */
 static void gate_take(struct gate *gate)
 {
     struct ring_watch watch = {0};
-    uint64_t since = clock_now();
+    uint64_t since = clock_now(), token;
     bool said = false;
     atomic_fetch_add(&gate->waiters, 1);
     while (guest_attached()) {
         struct ring *ring = gate->ring;
         uint32_t news = ring_news(ring);
         ring_want(ring);
-        if (gate_try(gate, ring))
+        enum gate_look look = gate_try(gate, ring);
+        if (look == GATE_OPEN)
             break;
-        ring_wait(ring, news, &watch, clock_after(CLOCK_S));
+        if (!guest_attached())
+            ring_unwant(ring, &token);
+        else if (look == GATE_WAIT)
+            ring_wait(ring, news, &watch, clock_after(CLOCK_S));
         gate_say(gate, since, clock_now(), &said);
     }
     atomic_fetch_sub(&gate->waiters, 1);
@@ -262,31 +268,43 @@ static void gate_take(struct gate *gate)
 static void gate_mark_up(struct gate_pass *pass)
 {
     uint64_t entered = atomic_load_explicit(&pass->mark->entered, memory_order_relaxed);
+    atomic_store_explicit(&pass->mark->gate, pass->gate, memory_order_relaxed);
     atomic_store_explicit(&pass->mark->entered, entered + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
-    pass->marked = true;
 }
 
-/* Takes the mark down; `counts`: there was a submission. */
-static void gate_mark_down(struct gate_pass *pass, bool counts)
+/* Takes the mark down without a submission. */
+static void gate_mark_undo(struct gate_pass *pass)
 {
     uint64_t entered = atomic_load_explicit(&pass->mark->entered, memory_order_relaxed);
-    atomic_store_explicit(&pass->mark->entered, counts ? entered + 1 : entered - 1,
-                          memory_order_release);
-    pass->marked = false;
+    atomic_store_explicit(&pass->mark->entered, entered - 1, memory_order_release);
 }
 
 /* The first submission after all work was known to be done: this client's pause has ended. Learnt
- * before any waiting, which is not the program's doing. */
+ * before any waiting, which is not the program's doing; one long pause must not hide short ones. */
 static void gate_busy_again(struct gate *gate)
 {
     if (atomic_load_explicit(&gate->synced_ns, memory_order_relaxed) == 0)
         return;
     uint64_t since = atomic_exchange(&gate->synced_ns, 0), now = clock_now();
-    uint64_t pause = atomic_load_explicit(&gate->pause_ns, memory_order_relaxed);
-    if (since && now > since)
-        atomic_store_explicit(&gate->pause_ns, (3 * pause + (now - since)) / 4,
-                              memory_order_relaxed);
+    if (since == 0 || now <= since)
+        return;
+    uint64_t pause = now - since < 2 * GATE_PAUSE_NS ? now - since : 2 * GATE_PAUSE_NS;
+    uint64_t mean = atomic_load_explicit(&gate->pause_ns, memory_order_relaxed);
+    unsigned longs = atomic_load_explicit(&gate->long_pauses, memory_order_relaxed);
+    atomic_store_explicit(&gate->pause_ns, (3 * mean + pause) / 4, memory_order_relaxed);
+    atomic_store_explicit(&gate->long_pauses, pause > GATE_PAUSE_NS ? longs + 1 : 0,
+                          memory_order_relaxed);
+}
+
+uint64_t gate_patience(const struct gate *gate)
+{
+    uint64_t patience = 2 * atomic_load_explicit(&gate->pause_ns, memory_order_relaxed);
+    if (atomic_load_explicit(&gate->long_pauses, memory_order_relaxed) >= GATE_PAUSES)
+        return 0;
+    return patience < GATE_PAUSE_NS / 2 ? GATE_PAUSE_NS / 2
+           : patience > GATE_PAUSE_NS   ? GATE_PAUSE_NS
+                                        : patience;
 }
 
 static void gate_pass_in_turn(struct gate_pass *pass)
@@ -300,58 +318,80 @@ static void gate_pass_in_turn(struct gate_pass *pass)
         uint64_t lease = atomic_load(&gate->lease);
         if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token))
             return;
-        gate_mark_down(pass, false);
+        gate_mark_undo(pass);
         gate_take(gate);
-        if (!guest_attached())
+        if (!guest_attached()) {
+            pass->gate = NULL;
             return;
+        }
     }
 }
 
 void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
 {
-    int error = errno;
+    int error = errno, cancel;
     *pass = (struct gate_pass){.stream = streams_key(stream, per_thread)};
-    if (guest_attached()) {
-        pass->mark = gate_mark_get();
-        pass->gate = gate_of_stream(pass->stream);
-        contexts_note();
-    }
+    if (!guest_attached() || !guest.turns)
+        return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    pass->mark = gate_mark_get();
+    pass->gate = pass->mark ? gate_of_stream(pass->stream) : NULL;
+    pass->context = contexts_note();
     if (pass->gate && guest.captures && streams_capturing(pass->stream))
         pass->gate = NULL;
-    if (!pass->gate || !pass->mark)
-        pass->gate = NULL;
-    else if (guest.mode == CONFIG_OBSERVE)
+    if (pass->gate && guest.mode == CONFIG_OBSERVE)
         gate_mark_up(pass);
-    else
+    else if (pass->gate)
         gate_pass_in_turn(pass);
+    pthread_setcancelstate(cancel, NULL);
     errno = error;
+}
+
+/* The token was taken away between the check and the driver's answer: a late submission. */
+static void gate_late(struct gate *gate, uint64_t lease)
+{
+    struct ring *ring = gate->ring;
+    if ((lease & ~GATE_SLOW) != atomic_load(gate->token) && !(lease & GATE_CLOSED))
+        slot_count(ring_shared(ring), ring->slot, overruns, 1);
 }
 
 void gate_leave_slow(struct gate_pass *pass, CUresult rc)
 {
     int error = errno;
     struct gate *gate = pass->gate;
-    if (rc == CUDA_SUCCESS && pass->marked && guest.mode != CONFIG_OBSERVE &&
-        (atomic_load(&gate->lease) & GATE_SLOW))
-        meter_after(gate, pass->stream, !guest.overlaps);
-    if (pass->marked)
-        gate_mark_down(pass, true);
-    contexts_check(rc);
+    if (gate) {
+        uint64_t lease = atomic_load(&gate->lease);
+        if (rc == CUDA_SUCCESS && guest.mode == CONFIG_ENFORCE && (lease & GATE_SLOW)) {
+            meter_after(gate, pass, !guest.overlaps);
+            gate_late(gate, lease);
+        }
+        atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
+        gate_leave(pass->mark);
+    }
+    if (rc != CUDA_SUCCESS && guest_attached())
+        contexts_check(rc);
     errno = error;
+}
+
+/* Tells the keeper that the GPU may go to another, if it would look too late by itself. */
+static void gate_idle(struct gate *gate)
+{
+    uint64_t now = clock_now();
+    atomic_store(&gate->synced_ns, now);
+    if (ring_wanted(gate->ring) && atomic_load(&gate->keeper_look_ns) > now + gate_patience(gate))
+        ring_poke(ring_shared(gate->ring), gate->ring->slot);
 }
 
 void gate_synced(CUresult rc, CUstream done)
 {
     int error = errno;
-    if (!guest_attached())
+    if (!guest_attached() || !guest.turns)
         return;
-    contexts_check(rc);
+    bool lost = rc != CUDA_SUCCESS && contexts_check(rc);
     struct gate *gate = gate_current();
-    if (gate && guest.mode == CONFIG_ENFORCE && (atomic_load(&gate->lease) & GATE_SLOW) &&
-        meter_synced(gate, done)) {
-        atomic_store(&gate->synced_ns, clock_now());
-        if (ring_wanted(gate->ring))
-            ring_poke(ring_shared(gate->ring), gate->ring->slot);
-    }
+    if (gate && (rc == CUDA_SUCCESS || lost) && guest.mode == CONFIG_ENFORCE &&
+        (atomic_load(&gate->lease) & GATE_SLOW) &&
+        meter_synced(gate, lost ? GATE_ALL : done, gate_mark_mine, contexts_note()))
+        gate_idle(gate);
     errno = error;
 }

@@ -32,10 +32,10 @@
 /* A thread's record. Written by its thread alone, read by the keeper; outlives the thread and is
  * then taken over by a new one. */
 struct gate_mark {
-    _Atomic uint64_t entered; /* odd = inside a submission; half of it = submissions */
-    _Atomic uint64_t books;   /* odd = inside the ledger */
+    _Atomic uint64_t entered;  /* odd = inside a submission; half of it = submissions */
+    _Atomic uint64_t books;    /* odd = inside the ledger */
+    struct gate *_Atomic gate; /* which one it is inside of; matters with several devices */
     _Atomic bool taken;
-    uint64_t instance; /* of the process that registered it: not a forked child's */
     struct gate_mark *next;
 };
 
@@ -44,22 +44,33 @@ struct gate {
     _Atomic uint64_t lease;
     _Atomic(uint64_t) *_Atomic token; /* the ring's word */
     struct ring *_Atomic ring;
-    _Atomic unsigned waiters;   /* threads of this process at the closed gate */
-    _Atomic uint64_t synced_ns; /* when all work was last known to be done; 0 = something was
-                                   submitted since */
-    _Atomic uint64_t pause_ns;  /* from there to the next submission, as learnt */
+    _Atomic unsigned waiters;        /* threads of this process at the closed gate */
+    _Atomic uint64_t passed;         /* submissions, where there are several devices */
+    _Atomic uint64_t synced_ns;      /* when all work was last known to be done; 0 = something was
+                                        submitted since */
+    _Atomic uint64_t pause_ns;       /* from there to the next submission, as learnt */
+    _Atomic unsigned long_pauses;    /* how many in a row were long */
+    _Atomic uint64_t keeper_look_ns; /* when the keeper will look next */
     CUdevice device;
     unsigned char uuid[16];
     uint64_t total_bytes;
     struct meter meter;
 };
 
+/* Pauses shorter than this are not worth a hand-over there and back. */
+#define GATE_PAUSE_NS CLOCK_MS
+/* So many longer ones in a row tell that this client really pauses. */
+#define GATE_PAUSES 3u
+
+/* What a look at the token led to. */
+enum gate_look { GATE_WAIT, GATE_AGAIN, GATE_OPEN };
+
 /* One passage by the slow way. */
 struct gate_pass {
     struct gate_mark *mark;
     struct gate *gate; /* NULL: passes freely */
     CUstream stream;
-    bool marked; /* the mark is up */
+    struct context *context;
 };
 
 extern __thread struct gate_mark *gate_mark_mine;
@@ -70,24 +81,33 @@ extern __thread struct gate_mark *gate_mark_mine;
 enum guest_state {
     GUEST_NEW = 0,  /* not attached: hooks pass everything through */
     GUEST_ATTACHED, /* gates and ledger in force */
-    GUEST_OFF,      /* CUSLICE_MODE=off, or attaching failed and the program goes on without */
+    GUEST_OFF,      /* CUSLICE_MODE=off: everything passes through */
+    GUEST_REFUSED,  /* cuInit failed on purpose: no memory is granted */
     GUEST_GONE      /* the program is exiting: everything passes through */
 };
 
+/* The largest page size of kernels for this processor. */
+#ifdef __aarch64__
+#define GUEST_PAGE 65536
+#else
+#define GUEST_PAGE 4096
+#endif
+
 struct guest {
-    _Alignas(4096) struct gate gate[GATE_DEVICES];
+    _Alignas(GUEST_PAGE) struct gate gate[GATE_DEVICES];
     _Atomic unsigned gates; /* devices that this process sees; gate[0 .. gates) are in use */
     _Atomic int state;      /* enum guest_state */
     _Atomic int mode;       /* enum config_mode */
-    uint64_t instance;      /* differs from the parent's in a forked child */
+    _Atomic bool turns;     /* there is a keeper: turns are taken */
     struct gate_mark *_Atomic marks; /* all threads' records */
     _Atomic unsigned captures;       /* streams in capture, as far as hooked calls tell */
     _Atomic bool overlaps;           /* some launch asked to overlap with the one before it in its
                                         stream: nothing may be put between, so no markers */
     _Atomic bool moving;             /* the keeper changes rings: stay out of the ledger */
     _Atomic bool full_fence;         /* membarrier is refused here */
-    struct lock driver_lock;         /* the keeper's driver calls against contexts that die and
-                                        captures that begin; short calls only */
+    struct lock driver_lock;         /* our own driver calls against contexts that die and captures
+                                        that begin; submitting threads only try to take it, since
+                                        the keeper may be blocked in the driver with it */
 };
 
 extern struct guest guest;
@@ -142,7 +162,8 @@ static inline CUstream gate_config_stream(const CUlaunchConfig *config)
     if (!config)
         return NULL;
     for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
-        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+            config->attrs[i].value.programmaticStreamSerializationAllowed)
             atomic_store_explicit(&guest.overlaps, true, memory_order_relaxed);
     return config->hStream;
 }
@@ -156,15 +177,20 @@ struct gate *gate_current(void);
 /* The gate of a driver's device ordinal; NULL. */
 struct gate *gate_of_device(CUdevice device);
 
-/* Makes the next submission take the slow way once, or all of them while `slow` holds. */
-void gate_shut(struct gate *gate);
+/* Makes every submission take the slow way, or lets them take the fast one. */
 void gate_set_slow(struct gate *gate, bool slow);
 
-/* The keeper's side. Closes: no new submission after it returns; true when the lease was open under
- * `token`. Marks: whether some thread is still inside one. Count: submissions so far. */
-bool gate_close(struct gate *gate, uint64_t token);
-bool gate_inside(void);
-uint64_t gate_count(void);
+/* Whether submissions have to take the slow way now. */
+bool gate_must_be_slow(const struct gate *gate);
+
+/* How long this client may pause before the GPU goes to who waits. */
+uint64_t gate_patience(const struct gate *gate);
+
+/* The keeper's side. Close: no new submission begins after it returns. Inside: whether some thread
+ * is still in one. Count: submissions so far. */
+void gate_close(struct gate *gate, uint64_t token);
+bool gate_inside(const struct gate *gate);
+uint64_t gate_count(const struct gate *gate);
 
 /* Opens the gate under `token` from an earlier epoch; true when it is open under it now. */
 bool gate_open(struct gate *gate, uint64_t token);

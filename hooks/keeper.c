@@ -25,7 +25,6 @@
 #include "clock.h"
 #include "contexts.h"
 #include "gate.h"
-#include "histogram.h"
 #include "log.h"
 #include "meter.h"
 #include "real.h"
@@ -38,8 +37,6 @@
 #define KEEPER_CLAIM_NS CLOCK_MS
 #define KEEPER_LOOK_LEAST_NS (15 * CLOCK_US)
 #define KEEPER_LOOK_MOST_NS (500 * CLOCK_US)
-/* Pauses shorter than this are not worth a hand-over there and back. */
-#define KEEPER_PAUSE_NS (500 * CLOCK_US)
 #define KEEPER_EXIT_NS (50 * CLOCK_MS)
 
 enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_DRAINING };
@@ -50,12 +47,14 @@ struct keeper {
     uint64_t closed_ns;
     uint64_t give_up_ns;
     uint64_t unclaimed_token, unclaimed_ns;
-    uint64_t launches; /* at the last look */
-    uint64_t looked_ns;
-    uint64_t idle_ns;  /* work known to be done since; 0 = not */
-    uint64_t pause_ns; /* learnt length of this client's pauses */
-    bool verifying;    /* an event over all streams is under way to tell idleness */
-    uint64_t passed;   /* the word after our last pass */
+    uint64_t turn_token, turn_end_ns; /* of the turn being held; its end never moves */
+    uint64_t verify_ns;               /* the event over all streams was recorded */
+    uint64_t published;               /* launches already in the books */
+    unsigned move_skip, move_wait;    /* seconds until moving to another ring is tried again */
+    uint64_t launches;                /* at the last look */
+    uint64_t idle_ns;                 /* work known to be done since; 0 = not */
+    bool verifying;                   /* an event over all streams is under way to tell idleness */
+    uint64_t passed;                  /* the word after our last pass */
     struct ring_watch watch;
 };
 
@@ -75,34 +74,40 @@ static struct keeper *keeper_of(const struct gate *gate)
 static void keeper_books(struct gate *gate)
 {
     struct ring *ring = gate->ring;
-    struct cuslice_slot *me = ring_me(ring);
-    uint64_t now = gate_count(), then = atomic_load(&me->books.launches);
-    struct cuslice_tenant *tenant = tenant_of(ring_shared(ring), ring->slot);
-    if (now <= then || guest.gates > 1)
+    struct keeper *k = keeper_of(gate);
+    uint64_t count = gate_count(gate), now = clock_now();
+    if (count == k->published)
         return;
-    atomic_store(&me->books.launches, now);
-    atomic_store(&me->books.last_launch_ns, clock_now());
-    if (tenant) {
-        atomic_fetch_add(&tenant->books.launches, now - then);
-        atomic_store(&tenant->books.last_launch_ns, clock_now());
-    }
+    slot_count(ring_shared(ring), ring->slot, launches, count - k->published);
+    k->published = count;
+    atomic_store(&ring_me(ring)->books.last_launch_ns, now);
+    atomic_store(&ring_tenant(ring)->books.last_launch_ns, now);
 }
 
-static uint64_t keeper_passed(struct gate *gate, struct keeper *k, bool drained)
+/* Nothing of this process is on the GPU any more; or, not drained, what is there is lost count of.
+ * Before the token moves: afterwards it may be back and new work under way. */
+static void keeper_settle(struct gate *gate, struct keeper *k, bool drained)
 {
     struct ring *ring = gate->ring;
-    uint64_t now = clock_now();
     k->step = KEEPER_HOLDING;
+    k->idle_ns = 0;
+    k->verifying = false;
     atomic_store(&ring_me(ring)->closing_ns, 0);
-    atomic_fetch_add(&ring_shared(ring)->drain_ns, now - k->closed_ns);
+    atomic_fetch_add(&ring_shared(ring)->drain_ns, clock_now() - k->closed_ns);
     if (drained)
         meter_clear(gate);
     meter_blind(gate, !drained);
-    k->idle_ns = 0;
-    k->passed = ring_token(ring);
-    k->watch = (struct ring_watch){0};
     keeper_books(gate);
-    return now;
+}
+
+/* The turn goes on under another token word. */
+static void keeper_reopen(struct gate *gate, uint64_t token)
+{
+    struct ring *ring = gate->ring;
+    ring_claim(ring, token);
+    gate_open(gate, token);
+    if (atomic_load(&gate->waiters))
+        ring_poke(ring_shared(ring), ring->slot);
 }
 
 /* The drain is over, one way or the other. */
@@ -110,15 +115,13 @@ static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
 {
     struct ring *ring = gate->ring;
     uint64_t token = k->token;
-    bool busy = atomic_load(&gate->waiters) > 0;
-    int rc = ring_pass(ring, &token, busy);
-    uint64_t now = keeper_passed(gate, k, drained);
-    if (rc == 1) {
-        if (gate_open(gate, token))
-            ring_claim(ring, token);
-        ring_poke(ring_shared(ring), ring->slot);
-    }
-    return now + (rc == 1 ? KEEPER_TICK_NS : RING_WATCH_NS);
+    keeper_settle(gate, k, drained);
+    int rc = ring_pass(ring, &token, atomic_load(&gate->waiters) > 0);
+    k->passed = ring_token(ring);
+    k->watch = (struct ring_watch){0};
+    if (rc == 1)
+        keeper_reopen(gate, token);
+    return clock_now() + (rc == 1 ? KEEPER_TICK_NS : RING_WATCH_NS);
 }
 
 static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
@@ -136,9 +139,8 @@ static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
     uint64_t now = clock_now(), elapsed = now - k->closed_ns;
-    unsigned faults = 0;
-    enum contexts_drain state = contexts_drain_poll(gate, &faults);
-    if (state == CONTEXTS_BLOCKED && meter_poll(gate))
+    enum contexts_drain state = contexts_drain_poll(gate);
+    if (state == CONTEXTS_BLOCKED && meter_poll(gate) && meter_sure(gate))
         state = CONTEXTS_DONE;
     if (state == CONTEXTS_DONE)
         return keeper_pass(gate, k, true);
@@ -155,7 +157,7 @@ static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
 {
     uint64_t now = clock_now();
-    if (gate_inside() && now < k->give_up_ns)
+    if (gate_inside(gate) && now < k->give_up_ns)
         return now + KEEPER_LOOK_LEAST_NS;
     contexts_drain_begin(gate);
     k->step = KEEPER_DRAINING;
@@ -170,8 +172,7 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
     gate_close(gate, token);
     k->token = token;
     k->closed_ns = now;
-    k->give_up_ns =
-        (slice_end > now ? slice_end : now) + atomic_load(&ring_shared(ring)->allowance_ns);
+    k->give_up_ns = (slice_end > now ? slice_end : now) + segment_allowance(ring_shared(ring));
     k->step = KEEPER_CLOSING;
     atomic_store(&ring_me(ring)->closing_ns, now);
     return keeper_closing(gate, k);
@@ -181,9 +182,9 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
  */
 
 /* Whether the submitting threads have done anything since the last look. */
-static bool keeper_active(struct keeper *k)
+static bool keeper_active(const struct gate *gate, struct keeper *k)
 {
-    uint64_t launches = gate_count();
+    uint64_t launches = gate_count(gate);
     bool active = launches != k->launches;
     if (active) {
         k->idle_ns = 0;
@@ -193,37 +194,37 @@ static bool keeper_active(struct keeper *k)
     return active;
 }
 
+/* Asks an event over all streams, for work that no marker tells of. */
+static bool keeper_verify(struct gate *gate, struct keeper *k, uint64_t now)
+{
+    if (!k->verifying) {
+        contexts_drain_begin(gate);
+        k->verify_ns = now;
+    }
+    k->verifying = true;
+    if (contexts_drain_poll(gate) != CONTEXTS_DONE)
+        return false;
+    k->verifying = false;
+    meter_blind(gate, false);
+    return true;
+}
+
 /* Whether everything submitted is known to be done, and since when. */
 static bool keeper_idle(struct gate *gate, struct keeper *k, uint64_t now)
 {
-    unsigned faults = 0;
     uint64_t synced = atomic_load(&gate->synced_ns);
     if (k->idle_ns)
         return true;
-    if (gate_inside() || (!meter_poll(gate) && meter_unmarked(gate) == 0))
+    if (gate_inside(gate) || (!meter_poll(gate) && meter_unmarked(gate) == 0))
         return false;
-    if (gate->meter.blind || !meter_poll(gate)) {
-        if (!k->verifying)
-            contexts_drain_begin(gate);
-        k->verifying = true;
-        if (contexts_drain_poll(gate, &faults) != CONTEXTS_DONE)
-            return false;
-        meter_blind(gate, false);
-    }
-    k->verifying = false;
+    if ((gate->meter.blind || !meter_poll(gate)) && !keeper_verify(gate, k, now))
+        return false;
     k->idle_ns = synced ? synced : now;
-    if (!synced) {
+    if (!synced && !keeper_active(gate, k)) {
         meter_clear(gate);
         atomic_store(&gate->synced_ns, now);
     }
     return true;
-}
-
-/* The pause after which a hand-over is worth it for this client. */
-static uint64_t keeper_patience(const struct gate *gate)
-{
-    uint64_t pause = atomic_load(&gate->pause_ns);
-    return pause < KEEPER_PAUSE_NS ? pause + KEEPER_PAUSE_NS / 4 : 0;
 }
 
 static uint64_t keeper_sooner(uint64_t a, uint64_t b)
@@ -234,40 +235,59 @@ static uint64_t keeper_sooner(uint64_t a, uint64_t b)
 /* The slice has run its length while somebody waits. */
 static uint64_t keeper_slice_end(struct gate *gate, struct keeper *k, uint64_t token, uint64_t end)
 {
-    struct ring *ring = gate->ring;
-    bool busy = !k->idle_ns;
     uint64_t renewed = token;
-    int rc = ring_renew(ring, &renewed, busy);
+    int rc = ring_renew(gate->ring, &renewed, !k->idle_ns);
     if (rc == 0)
         return keeper_close(gate, k, token, end);
-    if (rc == 1 && renewed != token) {
-        gate_open(gate, renewed);
-        ring_claim(ring, renewed);
-    }
+    if (rc == 1 && renewed != token)
+        keeper_reopen(gate, renewed);
     return clock_now() + KEEPER_LOOK_LEAST_NS;
+}
+
+/* Nobody waits. What a client does not use then is not charged. */
+static uint64_t keeper_alone(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    if (keeper_active(gate, k))
+        ring_charge(gate->ring, token);
+    else if (!gate_inside(gate) && keeper_verify(gate, k, clock_now()))
+        ring_idle(gate->ring, token);
+    return CLOCK_NEVER;
+}
+
+static uint64_t keeper_turn_end(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    uint64_t granted;
+    if (k->turn_token != token) {
+        k->turn_token = token;
+        k->turn_end_ns = ring_slice_end(gate->ring, token, &granted);
+    }
+    return k->turn_end_ns;
+}
+
+/* When to look at work that is being verified: soon, and less often the longer it lasts. */
+static uint64_t keeper_verify_look(const struct keeper *k, uint64_t now)
+{
+    uint64_t nap = (now - k->verify_ns) / 16;
+    nap = nap < 2 * KEEPER_LOOK_LEAST_NS ? 2 * KEEPER_LOOK_LEAST_NS : nap;
+    return now + (nap < KEEPER_TICK_NS ? nap : KEEPER_TICK_NS);
 }
 
 static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
 {
     struct ring *ring = gate->ring;
-    uint64_t granted, now = clock_now(), end = ring_slice_end(ring, token, &granted);
-    gate_set_slow(gate,
-                  guest.gates > 1 || guest.captures || guest.full_fence || ring_clients(ring) > 1);
-    if (!ring_wanted(ring) && !ring_arm(ring, token, false)) {
-        keeper_active(k);
-        return CLOCK_NEVER;
-    }
+    uint64_t now = clock_now(), end = keeper_turn_end(gate, k, token);
+    gate_set_slow(gate, gate_must_be_slow(gate));
+    if (!ring_wanted(ring) && !ring_arm(ring, token, false))
+        return keeper_alone(gate, k, token);
     ring_arm(ring, token, true);
-    bool active = keeper_active(k);
+    bool active = keeper_active(gate, k);
     if (now >= end)
         return keeper_slice_end(gate, k, token, end);
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
-        uint64_t leave = k->idle_ns + keeper_patience(gate);
-        if (now >= leave)
-            return keeper_close(gate, k, token, end);
-        return keeper_sooner(leave, end);
+        uint64_t leave = k->idle_ns + gate_patience(gate);
+        return now >= leave ? keeper_close(gate, k, token, end) : keeper_sooner(leave, end);
     }
-    return keeper_sooner(end, now + (k->verifying ? 2 * KEEPER_LOOK_LEAST_NS : KEEPER_TICK_NS));
+    return keeper_sooner(end, k->verifying ? keeper_verify_look(k, now) : now + KEEPER_TICK_NS);
 }
 
 /* Granted, and no thread of this process has opened the gate yet. */
@@ -291,9 +311,8 @@ static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
 {
     struct ring *ring = gate->ring;
     if (k->step != KEEPER_HOLDING) {
-        k->step = KEEPER_HOLDING;
-        atomic_store(&ring_me(ring)->closing_ns, 0);
-        meter_clear(gate);
+        k->closed_ns = clock_now();
+        keeper_settle(gate, k, false);
     }
     if (k->passed != token || !ring_wanted(ring))
         return CLOCK_NEVER;
@@ -317,15 +336,33 @@ static uint64_t keeper_step(struct gate *gate)
     return keeper_unclaimed(gate, k, token);
 }
 
+/* When to look again; said aloud, for threads that wonder whether to wake the keeper. */
+static uint64_t keeper_look(struct gate *gate)
+{
+    if (guest.mode != CONFIG_ENFORCE)
+        return CLOCK_NEVER;
+    uint64_t until = keeper_step(gate);
+    atomic_store(&gate->keeper_look_ns, until);
+    return until;
+}
+
 /* ---- Once a second ------------------------------------------------------------------------------
  */
 
+/* A ring that lost its name is left for the one that has it now. While there is none (the directory
+ * is gone, say) the old one goes on; that is tried again less and less often. */
 static void keeper_tend(struct gate *gate)
 {
     struct keeper *k = keeper_of(gate);
     keeper_books(gate);
-    if (ring_tend(gate->ring) == -ESTALE && attach_move(gate) == 0)
-        *k = (struct keeper){0};
+    if (k->move_skip > 0 && k->move_skip-- > 1)
+        return;
+    if (ring_tend(gate->ring) != -ESTALE)
+        return;
+    if (attach_move(gate) == 0)
+        *k = (struct keeper){.published = k->published};
+    else
+        k->move_skip = k->move_wait = k->move_wait < 64 ? 2 * k->move_wait + 1 : 64;
 }
 
 /* ---- The loop -----------------------------------------------------------------------------------
@@ -352,7 +389,7 @@ static void *keeper_main(void *unused)
     (void)unused;
     prctl(PR_SET_NAME, "cuslice");
     prctl(PR_SET_TIMERSLACK, 1);
-    if (real_has((const void *)real.cuThreadExchangeStreamCaptureMode))
+    if (REAL_HAS(cuThreadExchangeStreamCaptureMode))
         real.cuThreadExchangeStreamCaptureMode(&mode);
     while (!atomic_load(&keeper_stopping)) {
         uint32_t news[GATE_DEVICES];
@@ -360,8 +397,7 @@ static void *keeper_main(void *unused)
         for (unsigned i = 0; i < guest.gates; i++)
             news[i] = ring_news(guest.gate[i].ring);
         for (unsigned i = 0; i < guest.gates; i++)
-            if (guest.mode == CONFIG_ENFORCE)
-                until = keeper_sooner(until, keeper_step(&guest.gate[i]));
+            until = keeper_sooner(until, keeper_look(&guest.gate[i]));
         if (clock_now() >= tend) {
             for (unsigned i = 0; i < guest.gates; i++)
                 keeper_tend(&guest.gate[i]);
@@ -395,15 +431,19 @@ static void keeper_finish(struct gate *gate, uint64_t deadline)
 {
     struct ring *ring = gate->ring;
     uint64_t token = ring_token(ring);
-    unsigned faults = 0;
     if (guest.mode == CONFIG_ENFORCE && ring_holds(ring, token)) {
         gate_close(gate, token);
         contexts_drain_begin(gate);
-        while (contexts_drain_poll(gate, &faults) == CONTEXTS_BUSY && clock_now() < deadline)
+        while (contexts_drain_poll(gate) == CONTEXTS_BUSY && clock_now() < deadline)
             nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
     keeper_books(gate);
     slot_leave(&ring->segment, ring->slot);
+}
+
+void keeper_forget(void)
+{
+    keeper_started = false;
 }
 
 void keeper_stop(void)

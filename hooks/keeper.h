@@ -12,4 +12,7 @@ int keeper_start(void);
  * the program exits. */
 void keeper_stop(void);
 
+/* In a forked child: the thread stayed behind. */
+void keeper_forget(void);
+
 #endif

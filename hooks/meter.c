@@ -32,7 +32,7 @@
 static uint64_t meter_bound(const struct gate *gate)
 {
     struct ring *ring = gate->ring;
-    uint64_t quarter = atomic_load(&ring_shared(ring)->quantum_ns) / 4;
+    uint64_t quarter = segment_quantum(ring_shared(ring)) / 4;
     return quarter < METER_BOUND_NS ? quarter : METER_BOUND_NS;
 }
 
@@ -62,7 +62,7 @@ static uint64_t meter_excess(const struct meter *meter, uint64_t bound, uint64_t
                                      : nap;
 }
 
-/* Late looks and an idle GPU only ever make a sample too long, so short ones count for more. */
+/* Late looks and an idle GPU make a sample too long, so short ones count for more. */
 static uint64_t meter_mean(uint64_t mean, uint64_t sample)
 {
     if (mean == 0)
@@ -70,72 +70,84 @@ static uint64_t meter_mean(uint64_t mean, uint64_t sample)
     return sample < mean ? (mean + 3 * sample) / 4 : (15 * mean + sample) / 16;
 }
 
-static void meter_learn(struct meter *meter, const struct meter_marker *marker, uint64_t now)
+/* All markers that one look found done make one sample: `launches` since `from`. */
+static void meter_learn(struct meter *meter, unsigned launches, uint64_t from, uint64_t number,
+                        uint64_t now)
 {
-    uint64_t from = marker->recorded_ns > meter->done_ns ? marker->recorded_ns : meter->done_ns;
-    uint64_t unit = marker->launches && now > from ? (now - from) / marker->launches : 0;
-    bool waited_for = marker->number <= meter->given_up;
+    from = from > meter->done_ns ? from : meter->done_ns;
+    bool waited_for = number <= meter->given_up;
     if (waited_for && now - meter->given_up_ns < METER_PROOF_NS)
         meter->dependent = true;
-    if (unit && !waited_for)
-        meter->unit_ns = meter_mean(meter->unit_ns, unit);
+    if (launches && now > from && !waited_for)
+        meter->unit_ns = meter_mean(meter->unit_ns, (now - from) / launches);
     meter->done_ns = now;
-    meter->out -= marker->launches < meter->out ? marker->launches : meter->out;
+    meter->out -= launches < meter->out ? launches : meter->out;
     meter->busy_until_ns = now + meter->out * meter->unit_ns;
     meter->patience_ns = 0;
     meter->relaxed = false;
 }
 
-/* Takes the first marker off if it is still the one with this number. */
-static void meter_pop(struct meter *meter, uint64_t number, uint64_t now)
-{
-    struct meter_marker *marker = &meter->marker[meter->first];
-    if (meter->count == 0 || marker->number != number)
-        return;
-    meter_learn(meter, marker, now);
-    meter->first = (meter->first + 1) % METER_MARKERS;
-    meter->count--;
-}
-
 static bool meter_oldest(struct meter *meter, struct meter_marker *marker)
 {
-    if (meter->count == 0 || !meter->marker[meter->first].ready)
+    lock_take(&meter->lock);
+    bool have = meter->count > 0 && meter->marker[meter->first].ready;
+    if (have)
+        *marker = meter->marker[meter->first];
+    lock_put(&meter->lock);
+    return have;
+}
+
+/* Takes the first marker off if it is still the one with this number; its launches. */
+static unsigned meter_pop(struct meter *meter, uint64_t number)
+{
+    unsigned launches = 0;
+    lock_take(&meter->lock);
+    if (meter->count > 0 && meter->marker[meter->first].number == number) {
+        launches = meter->marker[meter->first].launches;
+        meter->first = (meter->first + 1) % METER_MARKERS;
+        meter->count--;
+    }
+    lock_put(&meter->lock);
+    return launches;
+}
+
+/* Under guest.driver_lock: no context dies and no capture begins meanwhile. */
+static bool meter_collect_locked(struct meter *meter)
+{
+    struct meter_marker marker = {0};
+    uint64_t from = 0, number = 0;
+    unsigned launches = 0;
+    while (meter_oldest(meter, &marker)) {
+        if (marker.event && !marker.context->closing &&
+            real.cuEventQuery(marker.event) == CUDA_ERROR_NOT_READY)
+            break;
+        from = launches ? from : marker.recorded_ns;
+        number = marker.number;
+        launches += meter_pop(meter, marker.number);
+    }
+    if (launches == 0)
         return false;
-    *marker = meter->marker[meter->first];
+    lock_take(&meter->lock);
+    meter_learn(meter, launches, from, number, clock_now());
+    lock_put(&meter->lock);
     return true;
 }
 
-/* Whether a marker is done. The thread may be in a capture mode in which a query would break
- * another thread's capture, and the marker's context may be about to go. */
-static bool meter_done(const struct meter_marker *marker)
+/* Takes off the markers that are done; true when there were any. The calling thread may be in a
+ * capture mode in which a query would break another thread's capture. */
+static bool meter_collect(struct meter *meter)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool done = true;
-    lock_take(&guest.driver_lock); /* no capture begins meanwhile */
+    if (!lock_try(&guest.driver_lock))
+        return false;
     bool relax = guest.captures > 0;
     if (relax)
         real.cuThreadExchangeStreamCaptureMode(&mode);
-    if (marker->event && !marker->context->closing)
-        done = real.cuEventQuery(marker->event) != CUDA_ERROR_NOT_READY;
+    bool any = meter_collect_locked(meter);
     if (relax)
         real.cuThreadExchangeStreamCaptureMode(&mode);
     lock_put(&guest.driver_lock);
-    return done;
-}
-
-/* One query of the oldest marker; true when it was done and another look is worth while. */
-static bool meter_advance(struct meter *meter)
-{
-    struct meter_marker marker;
-    lock_take(&meter->lock);
-    bool have = meter_oldest(meter, &marker);
-    lock_put(&meter->lock);
-    if (!have || !meter_done(&marker))
-        return false;
-    lock_take(&meter->lock);
-    meter_pop(meter, marker.number, clock_now());
-    lock_put(&meter->lock);
-    return true;
+    return any;
 }
 
 /* How long beyond its expected end work is waited for; doubles with each launch that waited in
@@ -151,37 +163,54 @@ static uint64_t meter_patience(const struct meter *meter)
 }
 
 /* Waiting did not help: this launch passes. After a second or so of that the bound is off until
- * something is seen done. What ends now says nothing about how long launches take. */
+ * something is seen done. Threads that waited for the same work count once, and what ends now says
+ * nothing about how long launches take. */
 static void meter_give_up(struct gate *gate)
 {
     struct meter *meter = &gate->meter;
     struct ring *ring = gate->ring;
     lock_take(&meter->lock);
-    meter->patience_ns = 2 * meter_patience(meter);
-    meter->relaxed = meter->patience_ns > METER_PATIENCE_MOST_NS;
+    if (meter->given_up != meter->number || meter->given_up_ns < meter->done_ns) {
+        meter->patience_ns = 2 * meter_patience(meter);
+        meter->relaxed = meter->patience_ns > METER_PATIENCE_MOST_NS;
+    }
     meter->given_up = meter->number;
     meter->given_up_ns = clock_now();
     lock_put(&meter->lock);
     slot_count(ring_shared(ring), ring->slot, overruns, 1);
 }
 
+/* One look: how long to sleep before the next (0: pass), and when to give up, which moves on as
+ * long as work gets done. */
+static uint64_t meter_look(struct meter *meter, uint64_t bound, uint64_t *give_up, uint64_t *done)
+{
+    uint64_t now = clock_now();
+    lock_take(&meter->lock);
+    uint64_t nap = meter_excess(meter, bound, now);
+    if (*give_up == 0 || meter->done_ns != *done) {
+        *done = meter->done_ns;
+        *give_up =
+            (meter->busy_until_ns > now ? meter->busy_until_ns : now) + meter_patience(meter);
+    }
+    lock_put(&meter->lock);
+    return nap;
+}
+
 void meter_before(struct gate *gate)
 {
     struct meter *meter = &gate->meter;
-    uint64_t bound = meter_bound(gate), give_up = 0;
+    uint64_t bound = meter_bound(gate), give_up = 0, done = 0;
+    if (meter->relaxed)
+        meter_collect(meter);
     for (;;) {
-        uint64_t now = clock_now();
-        lock_take(&meter->lock);
-        uint64_t nap = meter_excess(meter, bound, now);
-        if (give_up == 0)
-            give_up =
-                (meter->busy_until_ns > now ? meter->busy_until_ns : now) + meter_patience(meter);
-        lock_put(&meter->lock);
+        uint64_t nap = meter_look(meter, bound, &give_up, &done);
         if (nap == 0)
             return;
-        if (meter_advance(meter))
+        if (!(atomic_load(&gate->lease) & GATE_SLOW))
+            return; /* the slice has ended: the gate will do the waiting */
+        if (meter_collect(meter))
             continue;
-        if (now > give_up) {
+        if (clock_now() > give_up) {
             meter_give_up(gate);
             return;
         }
@@ -189,12 +218,21 @@ void meter_before(struct gate *gate)
     }
 }
 
+/* One name for each stream: 0x2 is another one in every thread, 0x1 in every context. */
+static uintptr_t meter_stream(CUstream stream, const struct gate_mark *mark,
+                              const struct context *context)
+{
+    if (stream == CU_STREAM_PER_THREAD)
+        return (uintptr_t)mark + 2;
+    return stream == CU_STREAM_LEGACY ? (uintptr_t)context + 1 : (uintptr_t)stream;
+}
+
 /* Counts a launch; the place of a marker that is due behind it, or NULL. */
-static struct meter_marker *meter_due(struct meter *meter, CUstream stream, uint64_t bound,
+static struct meter_marker *meter_due(struct meter *meter, uintptr_t stream, uint64_t bound,
                                       bool may_mark)
 {
     uint64_t now = clock_now();
-    unsigned every = (meter_room(meter, bound) + 3) / 4;
+    unsigned every = guest.captures ? 1 : (meter_room(meter, bound) + 3) / 4;
     if (meter->out == 0) {
         meter->stream = stream;
         meter->mixed = false;
@@ -214,25 +252,26 @@ static struct meter_marker *meter_due(struct meter *meter, CUstream stream, uint
     return marker;
 }
 
-void meter_after(struct gate *gate, CUstream stream, bool may_mark)
+void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
 {
     struct meter *meter = &gate->meter;
-    struct context *context = contexts_note();
     uint64_t bound = meter_bound(gate);
     lock_take(&meter->lock);
-    struct meter_marker *marker = meter_due(meter, stream, bound, may_mark && context);
+    struct meter_marker *marker =
+        meter_due(meter, meter_stream(pass->stream, pass->mark, pass->context), bound,
+                  may_mark && pass->context);
     uint64_t number = marker ? marker->number : 0;
     unsigned place = marker ? (unsigned)(marker - meter->marker) : 0;
     lock_put(&meter->lock);
     if (!marker)
         return;
-    CUevent event = contexts_marker(context, place);
-    if (event && real.cuEventRecord(event, stream) != CUDA_SUCCESS)
+    CUevent event = contexts_marker(pass->context, place);
+    if (event && real.cuEventRecord(event, pass->stream) != CUDA_SUCCESS)
         event = NULL;
     lock_take(&meter->lock);
     if (marker->number == number) {
         marker->event = event; /* NULL counts as done: the drain covers what it stood for */
-        marker->context = context;
+        marker->context = pass->context;
         marker->ready = true;
     }
     lock_put(&meter->lock);
@@ -240,9 +279,8 @@ void meter_after(struct gate *gate, CUstream stream, bool may_mark)
 
 static void meter_reset(struct meter *meter, uint64_t now)
 {
-    if (meter->count) /* markers still on their way find their number gone */
-        for (unsigned i = 0; i < METER_MARKERS; i++)
-            meter->marker[i].number = 0;
+    for (unsigned i = 0; i < METER_MARKERS && meter->count; i++)
+        meter->marker[i].number = 0; /* markers still on their way find their number gone */
     meter->count = 0;
     meter->out = 0;
     meter->unmarked = 0;
@@ -252,11 +290,6 @@ static void meter_reset(struct meter *meter, uint64_t now)
     meter->busy_until_ns = now;
 }
 
-void meter_blind(struct gate *gate, bool blind)
-{
-    atomic_store(&gate->meter.blind, blind);
-}
-
 void meter_clear(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
@@ -264,31 +297,45 @@ void meter_clear(struct gate *gate)
     lock_put(&gate->meter.lock);
 }
 
+void meter_blind(struct gate *gate, bool blind)
+{
+    atomic_store(&gate->meter.blind, blind);
+}
+
 bool meter_poll(struct gate *gate)
 {
     struct meter *meter = &gate->meter;
-    for (unsigned i = 0; i < METER_MARKERS && meter_advance(meter); i++)
-        ;
+    meter_collect(meter);
     lock_take(&meter->lock);
     bool done = meter->out == 0;
     lock_put(&meter->lock);
     return done;
 }
 
-bool meter_synced(struct gate *gate, CUstream done)
+bool meter_synced(struct gate *gate, CUstream done, const struct gate_mark *mark,
+                  const struct context *context)
 {
     struct meter *meter = &gate->meter;
     uint64_t now = clock_now();
     lock_take(&meter->lock);
-    bool all = done == GATE_ALL || (done == meter->stream && !meter->mixed);
+    bool all = (done == GATE_ALL && contexts_alone(gate)) ||
+               (!meter->mixed && meter_stream(done, mark, context) == meter->stream);
     if (all && meter->count == 1 && meter->marker[meter->first].ready)
-        meter_pop(meter, meter->marker[meter->first].number, now);
+        meter_learn(meter, meter->out, meter->marker[meter->first].recorded_ns, meter->number, now);
     if (all)
         meter_reset(meter, now);
     meter->relaxed = false;
     meter->patience_ns = 0;
     lock_put(&meter->lock);
     return all || meter_poll(gate);
+}
+
+bool meter_sure(struct gate *gate)
+{
+    lock_take(&gate->meter.lock);
+    bool sure = !gate->meter.mixed && !gate->meter.blind;
+    lock_put(&gate->meter.lock);
+    return sure;
 }
 
 unsigned meter_unmarked(struct gate *gate)

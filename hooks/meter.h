@@ -17,6 +17,8 @@
 
 struct gate;
 struct context;
+struct gate_mark;
+struct gate_pass;
 
 struct meter_marker {
     CUevent event;
@@ -38,7 +40,7 @@ struct meter {
     uint64_t unit_ns;       /* what one launch takes, as learnt; 0 = not known */
     uint64_t done_ns;       /* when a marker was last seen done */
     uint64_t busy_until_ns; /* when all that is out will be done, as estimated */
-    CUstream stream;        /* the one stream used since all was done */
+    uintptr_t stream;       /* the one stream used since all was done */
     bool mixed;             /* more than one was */
     uint64_t patience_ns;   /* of the next wait; 0 = the first one's */
     uint64_t given_up;      /* the last marker when a launch last waited in vain */
@@ -52,14 +54,19 @@ struct meter {
 void meter_before(struct gate *gate);
 
 /* Behind a launch, in the same passage of the gate. `may_mark`: a marker may go here. */
-void meter_after(struct gate *gate, CUstream stream, bool may_mark);
+void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark);
 
-/* A synchronising call returned: on one stream, on all, or on something else. True when no work is
- * left that the meter knows of. */
-bool meter_synced(struct gate *gate, CUstream done);
+/* A synchronising call returned: on one stream, on all of a context, or on something else. True
+ * when no work is left that the meter knows of. The per-thread stream is the caller's own, the
+ * legacy stream its context's. */
+bool meter_synced(struct gate *gate, CUstream done, const struct gate_mark *mark,
+                  const struct context *context);
 
 /* Looks at the markers without waiting; true when all work it knows of is done. */
 bool meter_poll(struct gate *gate);
+
+/* Whether what a marker says is all there is to know: one stream, and every launch counted. */
+bool meter_sure(struct gate *gate);
 
 /* Launches whose completion no marker will tell. */
 unsigned meter_unmarked(struct gate *gate);

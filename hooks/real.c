@@ -6,7 +6,7 @@
 #include "real.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -24,8 +24,8 @@ struct real real = {
 #include "hooks.def"
 };
 
-static pthread_mutex_t real_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *_Atomic real_library;
+static bool real_filled[REAL_ROWS]; /* which rows this driver has */
 
 /* Called through a pointer that has no driver behind it: the driver is not loaded, or lacks this.
  */
@@ -60,47 +60,36 @@ static const struct real_row real_rows[] = {
 
 static void real_fill(void *library)
 {
-    for (size_t i = 0; i < sizeof real_rows / sizeof real_rows[0]; i++) {
+    for (size_t i = 0; i < REAL_ROWS; i++) {
         void *function = resolve_libc_dlsym(library, real_rows[i].name);
+        void **place = (void **)(void *)((char *)&real + real_rows[i].offset);
         if (function)
-            memcpy((char *)&real + real_rows[i].offset, &function, sizeof function);
+            __atomic_store_n(place, function, __ATOMIC_RELEASE);
+        real_filled[i] = function != NULL;
     }
 }
 
+/* No lock of ours: the loader has its own, which a caller may hold. Whoever comes second finds the
+ * same library and fills in the same addresses. */
 bool real_load(bool load)
 {
+    static _Atomic bool said;
     if (real_library)
         return true;
-    pthread_mutex_lock(&real_mutex);
-    if (!real_library) {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | (load ? 0 : RTLD_NOLOAD));
-        if (library) {
-            real_fill(library);
-            real_library = library;
-        } else if (load) {
-            log_warn("no-driver", "the CUDA driver cannot be loaded: %s", dlerror());
-        }
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | (load ? 0 : RTLD_NOLOAD));
+    if (library) {
+        real_fill(library);
+        real_library = library;
+    } else if (load && !atomic_exchange(&said, true)) {
+        log_warn("no-driver", "the CUDA driver cannot be loaded: %s", dlerror());
     }
-    pthread_mutex_unlock(&real_mutex);
-    return real_library != NULL;
+    return library != NULL;
 }
 
-static bool real_is_missing(const void *function)
+bool real_has(size_t offset)
 {
-#define ROW(name, ...) \
-    if (function == (const void *)real_missing_##name) \
-        return true;
-#define ROW_VOID(name) ROW(name, )
-#include "hooks.def"
+    for (size_t i = 0; i < REAL_ROWS; i++)
+        if (real_rows[i].offset == offset)
+            return real_filled[i];
     return false;
-}
-
-bool real_has(const void *function_pointer)
-{
-    return function_pointer && !real_is_missing(function_pointer);
-}
-
-void *real_handle(void)
-{
-    return real_library;
 }

@@ -2,13 +2,14 @@
  * real: the driver's own functions. `real.cuLaunchKernel(...)` is the driver; no other file names
  * one. Loaded once, when the first hook or look-up needs it; until then, and for functions that
  * this driver lacks, the pointer of a hooked function leads to a stand-in that loads the driver and
- * says so. Functions that only the hooks call (USE) are NULL then: ask real_has for those newer
+ * says so. Functions that only the hooks call (USE) are NULL then: ask REAL_HAS for those newer
  * than CUDA 10.1.
  */
 #ifndef CUSLICE_HOOKS_REAL_H
 #define CUSLICE_HOOKS_REAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "driver.h"
 
@@ -24,10 +25,16 @@ extern struct real real;
  * calls a hook, never for one that looks a name up. Blocking the first time. */
 bool real_load(bool load);
 
-/* Whether this driver has the function a pointer of `real` is for. */
-bool real_has(const void *function_pointer);
+enum {
+#define ROW(name, ...) REAL_ROW_##name,
+#define ROW_VOID(name) REAL_ROW_##name,
+#define USE(name) REAL_ROW_##name,
+#include "hooks.def"
+    REAL_ROWS
+};
 
-/* The handle of the driver's library; NULL before real_load. */
-void *real_handle(void);
+/* Whether this driver has the function: REAL_HAS(cuCtxRecordEvent). */
+bool real_has(size_t offset);
+#define REAL_HAS(name) real_has(offsetof(struct real, name))
 
 #endif

@@ -14,13 +14,19 @@
 
 resolve_dlsym_function *resolve_dlsym_target;
 
+/* dlsym under the name it has had since this processor's first glibc, which newer ones keep. Asking
+ * for a version that is not there would allocate for the error's text, and an allocator may be who
+ * asks. */
+#ifdef __x86_64__
+#define RESOLVE_FIRST_GLIBC "GLIBC_2.2.5"
+#else
+#define RESOLVE_FIRST_GLIBC "GLIBC_2.17"
+#endif
+
 static void resolve_find_libc(void)
 {
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-    for (size_t i = 0; i < sizeof versions / sizeof versions[0] && !resolve_dlsym_target; i++) {
-        void *found = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-        memcpy(&resolve_dlsym_target, &found, sizeof found);
-    }
+    void *found = dlvsym(RTLD_NEXT, "dlsym", RESOLVE_FIRST_GLIBC);
+    memcpy(&resolve_dlsym_target, &found, sizeof found);
 }
 
 void *resolve_libc_dlsym(void *handle, const char *name)
@@ -52,11 +58,17 @@ void *resolve_swap(void *function)
     return function;
 }
 
+/* cuInit, but not curl_easy_init or cudaMalloc: no lock, no look-up for those. */
+static bool resolve_is_driver_name(const char *name)
+{
+    return name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
 void *resolve_dlsym(void *handle, const char *name)
 {
     if (!resolve_dlsym_target)
         resolve_find_libc();
-    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT || !name || name[0] != 'c' || name[1] != 'u')
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT || !resolve_is_driver_name(name))
         return NULL;
     void *found = resolve_dlsym_target(handle, name);
     if (!found || !real_load(false))

@@ -1,6 +1,7 @@
 /*
- * streams: two small tables (see streams.h), under guest.driver_lock. Kept on pages that forked
- * children find wiped would be nicer than needed: a child that attaches anew starts them afresh.
+ * streams: two small tables (see streams.h), under guest.driver_lock. Runs on the program's
+ * threads, around hooked calls; the keeper reads. Guesses nothing about a capture: what the driver
+ * refused to end goes on.
  */
 #include "streams.h"
 
@@ -8,6 +9,7 @@
 
 #include "contexts.h"
 #include "gate.h"
+#include "log.h"
 #include "real.h"
 
 struct streams_entry {
@@ -17,17 +19,12 @@ struct streams_entry {
 
 static struct streams_entry streams_free[STREAMS_MAX]; /* non-blocking ones: free of the barrier */
 static CUstream streams_captured[STREAMS_MAX];
-static unsigned streams_lost; /* captures that found no place in the table */
-static uint64_t streams_instance;
+static const struct gate_mark *streams_capturer[STREAMS_MAX]; /* whose per-thread stream it is */
 
-static void streams_refresh(void)
+void streams_reset(void)
 {
-    if (streams_instance == guest.instance)
-        return;
     memset(streams_free, 0, sizeof streams_free);
     memset(streams_captured, 0, sizeof streams_captured);
-    streams_lost = 0;
-    streams_instance = guest.instance;
 }
 
 static bool streams_add(CUstream stream, CUcontext context)
@@ -47,25 +44,38 @@ void streams_put(CUresult rc, const CUstream *stream, unsigned flags)
         real.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
         return;
     lock_take(&guest.driver_lock);
-    streams_refresh();
     bool kept = streams_add(*stream, context);
     lock_put(&guest.driver_lock);
-    if (!kept && !real_has((const void *)real.cuEventQuery))
-        log_warn("streams-full", "more than %u non-blocking streams", STREAMS_MAX);
+    if (!kept)
+        log_info("streams-full",
+                 "more than %u non-blocking streams: on drivers before 12.5 the end "
+                 "of a slice does not wait for further ones",
+                 STREAMS_MAX);
 }
 
-static void streams_uncapture(CUstream stream)
+static const struct gate_mark *streams_owner(CUstream stream)
 {
-    for (unsigned i = 0; i < STREAMS_MAX; i++)
-        if (streams_captured[i] == stream) {
-            streams_captured[i] = NULL;
-            guest.captures--;
-            return;
-        }
-    if (streams_lost) {
-        streams_lost--;
-        guest.captures--;
-    }
+    return stream == CU_STREAM_PER_THREAD ? gate_mark_get() : NULL;
+}
+
+/* The place of a stream in capture; STREAMS_MAX when it is not known. */
+static unsigned streams_place(CUstream stream, const struct gate_mark *owner)
+{
+    unsigned place = 0;
+    while (place < STREAMS_MAX &&
+           (streams_captured[place] != stream || streams_capturer[place] != owner))
+        place++;
+    return place;
+}
+
+static void streams_uncapture(CUstream stream, const struct gate_mark *owner)
+{
+    unsigned place = streams_place(stream, owner);
+    if (place == STREAMS_MAX)
+        return;
+    streams_captured[place] = NULL;
+    streams_capturer[place] = NULL;
+    guest.captures--;
 }
 
 void streams_drop(CUstream stream)
@@ -73,19 +83,23 @@ void streams_drop(CUstream stream)
     if (!guest_attached() || !stream)
         return;
     lock_take(&guest.driver_lock);
-    streams_refresh();
     for (unsigned i = 0; i < STREAMS_MAX; i++)
         if (streams_free[i].stream == stream)
             streams_free[i].stream = NULL;
-    for (unsigned i = 0; i < STREAMS_MAX; i++)
-        if (streams_captured[i] == stream)
-            streams_uncapture(stream);
+    streams_uncapture(stream, NULL);
     lock_put(&guest.driver_lock);
+}
+
+/* Called under guest.driver_lock. */
+void streams_context_gone(CUcontext context)
+{
+    for (unsigned i = 0; i < STREAMS_MAX; i++)
+        if (streams_free[i].context == context)
+            streams_free[i] = (struct streams_entry){0};
 }
 
 void streams_each(CUcontext context, void (*each)(CUstream stream, void *arg), void *arg)
 {
-    streams_refresh();
     for (unsigned i = 0; i < STREAMS_MAX; i++)
         if (streams_free[i].stream && streams_free[i].context == context)
             each(streams_free[i].stream, arg);
@@ -96,36 +110,39 @@ void streams_capture_begin(void)
     if (!guest_attached())
         return;
     lock_take(&guest.driver_lock);
-    streams_refresh();
     guest.captures++;
     lock_put(&guest.driver_lock);
     for (unsigned i = 0; i < guest.gates; i++)
         gate_set_slow(&guest.gate[i], true);
 }
 
-void streams_capture_begun(CUresult rc, CUstream stream)
+void streams_capture_begun(CUresult rc, CUstream stream, bool per_thread)
 {
     if (!guest_attached())
         return;
+    stream = streams_key(stream, per_thread);
+    const struct gate_mark *owner = streams_owner(stream);
     lock_take(&guest.driver_lock);
-    unsigned place = 0;
-    while (place < STREAMS_MAX && streams_captured[place])
-        place++;
-    if (rc != CUDA_SUCCESS)
-        guest.captures--;
-    else if (place < STREAMS_MAX)
+    unsigned place = rc == CUDA_SUCCESS ? streams_place(NULL, NULL) : STREAMS_MAX;
+    if (place < STREAMS_MAX) {
         streams_captured[place] = stream;
-    else
-        streams_lost++;
+        streams_capturer[place] = owner;
+    } else {
+        guest.captures--; /* refused; or one more than anybody makes: then it is not protected */
+    }
     lock_put(&guest.driver_lock);
 }
 
-void streams_capture_end(CUstream stream)
+void streams_capture_end(CUresult rc, CUstream stream, bool per_thread)
 {
     if (!guest_attached())
         return;
+    stream = streams_key(stream, per_thread);
+    if (rc != CUDA_SUCCESS && streams_capturing(stream))
+        return;
+    const struct gate_mark *owner = streams_owner(stream);
     lock_take(&guest.driver_lock);
-    streams_uncapture(stream);
+    streams_uncapture(stream, owner);
     lock_put(&guest.driver_lock);
 }
 

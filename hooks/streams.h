@@ -25,14 +25,20 @@ void streams_drop(CUstream stream);
 /* Calls `each` for every non-blocking stream of a context; under guest.driver_lock. */
 void streams_each(CUcontext context, void (*each)(CUstream stream, void *arg), void *arg);
 
+/* A context is gone, and its streams with it. */
+void streams_context_gone(CUcontext context);
+
 /* Captures: before the begin call (afterwards the keeper makes no call that would disturb one), its
- * result, and the end call. */
+ * result, and the end call's. */
 void streams_capture_begin(void);
-void streams_capture_begun(CUresult rc, CUstream stream);
-void streams_capture_end(CUstream stream);
+void streams_capture_begun(CUresult rc, CUstream stream, bool per_thread);
+void streams_capture_end(CUresult rc, CUstream stream, bool per_thread);
 
 /* Whether this stream records instead of running. Asks the driver; call only while
  * guest.captures is not 0. */
 bool streams_capturing(CUstream stream);
+
+/* Starts afresh, for a process that attaches. */
+void streams_reset(void);
 
 #endif

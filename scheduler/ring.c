@@ -22,14 +22,23 @@
  * Death. Before G2: nothing happened. After G2, before G4: the granted client sleeps on; whoever
  * watches sees a token that its holder has not claimed and does G3, G4 again; the granted client's
  * own W4 has an end too. After R1, before R2: the next look of any waiter finds the token free and
- * grants it. A holder's death is seen by its lock (slot.h), at the latest RING_WATCH_NS after it:
- * the first of those who wait looks that often, and so does the client that passed the token last,
- * as long as its successor's turn goes on; the others look now and then in case both are dead.
- * A reaper that dies is followed by another.
+ * grants it. A holder's death is seen by its lock (slot.h) at the first look of anybody after it.
+ * The first of those who wait looks every RING_WATCH_NS, and so does the client that passed the
+ * token last, as long as its successor's turn goes on; each further one half as often as the one
+ * before it, in case these are dead as well. Who finds the holder dead clears away the dead among
+ * the waiting before the token goes on: a container dies as a whole. A reaper that dies is followed
+ * by another. A granter that saw the bit of a client which then left names an empty slot; the next
+ * look moves the token on and clears the bit.
  *
  * A holder that lives but does not move is revoked: quantum, allowance and grace after its grant, or
- * allowance and grace after somebody began to wait if that is later. The observer counts its own
- * absences out (struct ring_watch), so that after a freeze nobody is blamed.
+ * allowance and grace after somebody began to wait if that is later. Only close looks in a row blame,
+ * and the observer counts its own absences out (struct ring_watch), so that after a freeze nobody is
+ * blamed; who looks seldom looks closely once the holder seems overdue. The revoked one is struck
+ * from the waiting too, and woken: its threads ask again when they move, and until then it is not
+ * given turns that would be waited for in vain.
+ *
+ * A late G1, of a granter that was stopped in between, may leave a wrong grant time in a slot; its
+ * epoch then does not fit the token, and the holder takes its own time (ring_claim).
  */
 #include "ring.h"
 
@@ -51,7 +60,7 @@
 #define RING_LATE_NS (8 * RING_WATCH_NS)
 #define RING_LOOKS 4
 
-#define RING_EPOCHS (UINT64_C(1) << 48)
+#define RING_LAST_EPOCH ((UINT64_C(1) << 48) - 1)
 
 static void ring_waiting(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS])
 {
@@ -65,9 +74,11 @@ void ring_poke(struct cuslice_segment *shared, unsigned slot)
     futex_wake(&shared->slot[slot].wake, INT_MAX); /* G4 */
 }
 
+/* 0 is no epoch: a word that was wiped must not look like a turn of slot 0. */
 static uint64_t ring_next_epoch(uint64_t token)
 {
-    return (CUSLICE_TOKEN_EPOCH(token) + 1) % RING_EPOCHS;
+    uint64_t epoch = CUSLICE_TOKEN_EPOCH(token);
+    return epoch < RING_LAST_EPOCH ? epoch + 1 : 1;
 }
 
 static bool ring_move(struct cuslice_segment *shared, uint64_t old, unsigned next, uint64_t now)
@@ -208,6 +219,8 @@ static void ring_heal(struct ring *ring, uint64_t now)
         atomic_fetch_or(&shared->attached[word], ring_bit(ring));
     if (atomic_load(&me->joined_ns) == 0)
         atomic_store(&me->joined_ns, now);
+    if (atomic_load(&me->last_grant_ns) > now) /* would never be this client's turn in its tenant */
+        atomic_store(&me->last_grant_ns, 0);
 }
 
 void ring_want(struct ring *ring)
@@ -229,11 +242,12 @@ int ring_look(struct ring *ring, uint64_t *token)
     struct cuslice_segment *shared = ring_shared(ring);
     for (unsigned tries = 0; tries < CUSLICE_SLOTS; tries++) {
         uint64_t now_token = ring_token(ring); /* W2 */
-        if (ring_holds(ring, now_token)) {
+        bool damaged = CUSLICE_TOKEN_EPOCH(now_token) == 0; /* no grant ever made it: held by nobody */
+        if (ring_holds(ring, now_token) && !damaged) {
             *token = now_token;
             return 1;
         }
-        if (CUSLICE_TOKEN_HOLDER(now_token) < CUSLICE_SLOTS)
+        if (CUSLICE_TOKEN_HOLDER(now_token) < CUSLICE_SLOTS && !damaged)
             return 0;
         ring_grant(shared, now_token, clock_now());
     }
@@ -247,6 +261,8 @@ void ring_claim(struct ring *ring, uint64_t token)
     uint64_t now = clock_now();
     atomic_store(&me->claimed_epoch, CUSLICE_TOKEN_EPOCH(token));
     atomic_store(&me->last_grant_ns, now);
+    if (ring_token(ring) != token)
+        return; /* that turn is over: the caller will find the gate closed */
     if (atomic_load(&me->grant_epoch) != CUSLICE_TOKEN_EPOCH(token)) { /* a late granter's G1 */
         atomic_store(&me->grant_ns, now);
         atomic_store(&me->grant_epoch, CUSLICE_TOKEN_EPOCH(token));
@@ -399,6 +415,19 @@ uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *grant
         from = now;
     *granted_ns = from;
     return from + segment_quantum(ring_shared(ring));
+}
+
+void ring_charge(struct ring *ring, uint64_t token)
+{
+    if (ring_token(ring) == token)
+        slot_charge(ring_shared(ring), ring->slot, CUSLICE_TOKEN_EPOCH(token), clock_now());
+}
+
+void ring_idle(struct ring *ring, uint64_t token)
+{
+    struct cuslice_slot *me = ring_me(ring);
+    if (ring_token(ring) == token && atomic_load(&me->grant_epoch) == CUSLICE_TOKEN_EPOCH(token))
+        atomic_store(&me->charged_to_ns, clock_now());
 }
 
 /* Takes one look's time into account; false while the looks are too few to blame anybody. A look

@@ -100,6 +100,12 @@ int ring_renew(struct ring *ring, uint64_t *token, bool busy);
  * named itself, 1 is returned with its new *token. 0: passed. -ESTALE: it was gone already. */
 int ring_pass(struct ring *ring, uint64_t *token, bool busy);
 
+/* Charges the holder up to now, in the middle of a turn. */
+void ring_charge(struct ring *ring, uint64_t token);
+
+/* Nobody waited and this client had no work since it was last charged: that time costs nothing. */
+void ring_idle(struct ring *ring, uint64_t token);
+
 /* Says to the waiting whether this client's keeper will end the slice of `token` in time. Answers
  * whether somebody waits: when armed is false and the answer is true, it must be armed. */
 bool ring_arm(struct ring *ring, uint64_t token, bool armed);

@@ -41,6 +41,8 @@ void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, 
     uint64_t from = atomic_load(&s->grant_ns), to = atomic_load(&s->charged_to_ns);
     if (atomic_load(&s->grant_epoch) != epoch)
         return;
+    if (to > now && to - now > CLOCK_S) /* damage, which would make every turn free */
+        atomic_compare_exchange_strong(&s->charged_to_ns, &to, now);
     from = to > from ? to : from;
     if (from >= now || !atomic_compare_exchange_strong(&s->charged_to_ns, &to, now))
         return;

@@ -89,8 +89,7 @@ static void tenant_describe(struct cuslice_tenant *t, const struct tenant_spec *
     memcpy(t->pod, spec->pod, sizeof t->pod);
     memcpy(t->pod_namespace, spec->pod_namespace, sizeof t->pod_namespace);
     memcpy(t->container, spec->container, sizeof t->container);
-    atomic_store(&t->left_ns, now);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_exchange(&t->left_ns, now); /* what follows does not move up */
     memcpy(t->key, spec->key, sizeof t->key);
 }
 
