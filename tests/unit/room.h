@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -206,6 +207,27 @@ static inline bool room_take(struct ring *ring, uint64_t *token, uint64_t deadli
         return false;
     ring_claim(ring, *token);
     return true;
+}
+
+static inline void room_on_alarm(int signal)
+{
+    int saved = errno;
+
+    (void)signal;
+    room_sleep(20 * CLOCK_US);
+    errno = saved;
+}
+
+/* From here on this process stops for a moment every so often, between any two instructions; 0 ends
+ * it. Children do not. */
+static inline void room_stumble(suseconds_t every_us)
+{
+    struct itimerval timer = {.it_interval.tv_usec = every_us, .it_value.tv_usec = every_us};
+    struct sigaction action = {.sa_handler = room_on_alarm, .sa_flags = SA_RESTART};
+
+    if (every_us)
+        sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &timer, NULL);
 }
 
 #endif

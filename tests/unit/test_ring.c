@@ -552,11 +552,46 @@ static void test_epoch_goes_round(void)
     begin();
     shared->token = CUSLICE_TOKEN((UINT64_C(1) << 48) - 1, CUSLICE_NOBODY);
     token = take(&a);
-    CHECK_EQ(token, CUSLICE_TOKEN(0, a.slot));
+    CHECK_EQ(token, CUSLICE_TOKEN(1, a.slot)); /* 0 is no epoch */
     room_pass(QUANTUM);
     CHECK_EQ(ring_renew(&a, &token, true), 1);
     CHECK_EQ(ring_tenant(&a)->books.charged_ns, QUANTUM);
     CHECK_EQ(ring_pass(&a, &token, false), 0);
+    end();
+}
+
+static void test_wiped_token_is_nobodys(void)
+{
+    uint64_t token;
+
+    begin();
+    REQUIRE(a.slot == 0);
+    shared->token = 0;
+    ring_want(&b);
+    CHECK_EQ(ring_look(&b, &token), 1);
+    CHECK_EQ(token, CUSLICE_TOKEN(1, b.slot));
+    shared->token = 0;
+    ring_unwant(&b, &token);
+    CHECK_EQ(ring_look(&a, &token), 0);
+    end();
+}
+
+static void test_idle_time_is_free(void)
+{
+    uint64_t token;
+
+    begin();
+    token = take(&a);
+    room_pass(5 * MS);
+    ring_charge(&a, token);
+    room_pass(50 * MS);
+    ring_idle(&a, token);
+    room_pass(2 * MS);
+    CHECK_EQ(ring_pass(&a, &token, false), 0);
+    CHECK_EQ(ring_tenant(&a)->books.charged_ns, 7 * MS);
+    ring_charge(&a, token); /* the turn is over */
+    ring_idle(&a, token);
+    CHECK_EQ(ring_tenant(&a)->books.charged_ns, 7 * MS);
     end();
 }
 
@@ -566,11 +601,13 @@ static void test_damage_to_a_slot_heals(void)
     begin();
     ring_me(&a)->tenant = 3000;
     ring_me(&a)->joined_ns = 0;
+    ring_me(&a)->last_grant_ns = UINT64_MAX;
     ring_tenant(&a)->members[0] = 0;
     shared->attached[0] = 0;
     ring_want(&a);
     CHECK_EQ(ring_me(&a)->tenant, a.tenant);
     CHECK(ring_me(&a)->joined_ns != 0);
+    CHECK_EQ(ring_me(&a)->last_grant_ns, 0);
     CHECK_EQ(ring_tenant(&a)->members[0], 1);
     CHECK_EQ(shared->attached[0], 1);
     shared->attached[0] = 7;
@@ -624,15 +661,6 @@ struct racer {
 
 static _Atomic(bool) racing;
 
-static void stumble(int signal)
-{
-    int saved = errno;
-
-    (void)signal;
-    room_sleep(20 * CLOCK_US);
-    errno = saved;
-}
-
 static void spin(uint64_t us)
 {
     for (uint64_t until = clock_after(us * CLOCK_US); clock_now() < until;)
@@ -660,7 +688,7 @@ static void *race_body(void *arg)
 static void test_givers_race(void)
 {
     static struct racer racer[3];
-    struct sigaction action = {.sa_handler = stumble}, before;
+    struct sigaction action = {.sa_handler = room_on_alarm}, before;
     uint64_t seed = 42;
 
     sigaction(SIGUSR1, &action, &before);
@@ -850,6 +878,8 @@ int main(void)
     TEST(test_joiner_wakes_the_holder);
     TEST(test_leaving_passes_on);
     TEST(test_epoch_goes_round);
+    TEST(test_wiped_token_is_nobodys);
+    TEST(test_idle_time_is_free);
     TEST(test_damage_to_a_slot_heals);
     TEST(test_tending);
     TEST(test_name_of_the_holder);

@@ -218,7 +218,12 @@ static void test_charged_once(void)
     CHECK_EQ(tenant->books.charged_ns, 40);
     CHECK_EQ(shared->slot[0].books.granted_ns, 40);
     CHECK_EQ(shared->busy_ns, 40);
-    CHECK_EQ(tenant->vtime, 20);
+    shared->slot[0].charged_to_ns = UINT64_MAX; /* damage costs what it hides, and no more */
+    slot_charge(shared, 0, epoch, room_clock());
+    room_pass(30);
+    slot_charge(shared, 0, epoch, room_clock());
+    CHECK_EQ(tenant->books.charged_ns, 70);
+    CHECK_EQ(tenant->vtime, 35);
     ring_leave(&ring[0]);
     room_close();
     clock_fake(NULL);
