@@ -1,0 +1,148 @@
+/*
+ * What the client core's files tell each other and nobody else: the ways between start.c, thread.c,
+ * context.c, stream.c, memory.c and their neighbours. Locks: see sim.h.
+ */
+#ifndef SIM_CLIENT_CORE_H
+#define SIM_CLIENT_CORE_H
+
+#include "sim.h"
+#include "util.h"
+
+/* --- start.c --- */
+/* Whether the device process is still there; a system call, for slow paths. */
+bool start_device_lives(void);
+/* What calls answer when it is not. */
+#define START_DEVICE_GONE CUDA_ERROR_DEVICE_UNAVAILABLE
+
+/* --- connect.c: the socket --- */
+struct connection {
+    int socket;
+    struct welcome welcome;
+    int board, memory; /* descriptors */
+};
+/* Reaches the device, starting it where there is none; 0 or -errno. */
+int connect_device(int arena, const void *arena_address, struct connection *connection);
+
+/* --- call.c --- */
+void bell_ring(uint64_t bits);
+
+/* --- thread.c --- */
+void thread_open(void); /* once, in cuInit */
+CUresult thread_push(struct context *context);
+CUresult thread_pop(struct context **context);
+void thread_set(struct context *context);
+CUresult thread_stream(struct context *context, struct stream **stream);
+/* Checks a context's life and its sticky error. */
+CUresult thread_check(const struct context *context);
+
+/* --- context.c, primary.c --- */
+CUresult context_begin(struct context *context);
+CUresult context_finish(struct context *context);
+struct context *context_check(CUcontext handle);
+/* The non-blocking stream in which events of the whole context are recorded. */
+CUresult context_side_stream(struct context *context, struct stream **stream);
+
+/* --- stream.c --- */
+CUresult stream_make(struct context *context, unsigned flags, int priority, struct stream **stream);
+void stream_retire(struct stream *stream); /* its work completes, its handle ends */
+void stream_end_all(struct context *context);
+struct stream *stream_check(CUstream handle);
+
+/* --- wait.c --- */
+/* Waits until *word >= value; `waiters` makes the device wake us. False: the device is gone. */
+bool wait_word(const _Atomic uint64_t *word, uint64_t value, _Atomic uint32_t *waiters, bool spin);
+/* Everything of the stream up to seq, without a look at errors. */
+bool wait_stream(const struct stream *stream, uint64_t seq);
+
+/* --- submit.c --- */
+/* A place in the stream behind what `deps` names. */
+CUresult submit_dependencies(struct stream *stream, const struct dependency *deps, unsigned count);
+CUresult submit_record(struct stream *stream, const struct command_record *record, uint64_t *seq);
+/* Whether the stream was told to wait for that place of another. */
+bool submit_is_behind(struct stream *stream, unsigned slot, uint64_t seq);
+/* Whether everything before a legacy action is done: blocking streams and the legacy one itself. */
+bool submit_legacy_done(struct context *context);
+
+/* --- hostcall.c --- */
+void hostcall_need(void); /* starts the driver's thread on first use */
+
+/* --- memory.c: what is known about addresses --- */
+enum region_kind {
+    REGION_DEVICE,
+    REGION_MANAGED,
+    REGION_POOL,
+    REGION_PINNED,
+    REGION_REGISTERED,
+    REGION_VIRTUAL,
+    REGION_IMPORTED,
+};
+
+/* An imported region that cuMemFree closes, as the pools' pointers; others have a close of their
+ * own. */
+enum { REGION_FREED_BY_FREE = 1 };
+
+struct region {
+    uint64_t address, bytes;
+    enum region_kind kind;
+    struct context *context;
+    unsigned device;
+    unsigned flags;
+    uint64_t id;
+    void *owner;      /* a pool, a physical allocation */
+    uint64_t backing; /* device memory behind a virtual range */
+};
+
+/* The region around an address, copied out; false: unknown. */
+bool region_find(uint64_t address, struct region *out);
+CUresult region_add(const struct region *region);
+bool region_remove(uint64_t address, struct region *out);
+void region_forget_context(struct context *context);
+/* Where this process reads and writes device address `address`. */
+void *region_host(uint64_t address);
+
+/* --- array.c --- */
+/* An array is linear memory with rows of `pitch` bytes and slices of `pitch * rows`. */
+struct array {
+    struct object object;
+    struct context *context;
+    CUdeviceptr address;
+    CUDA_ARRAY3D_DESCRIPTOR_v2 form;
+    uint64_t element; /* bytes of one element with all its channels */
+    uint64_t width, rows, slices;
+    uint64_t pitch;
+    bool borrowed; /* a level of a mipmapped array */
+};
+struct array *array_check(CUarray handle);
+
+/* --- host.c: memory shared with the device --- */
+void *shared_take(uint64_t bytes); /* page aligned, from the pinned part of the arena */
+void shared_put(void *address);
+/* A staging block for one small copy, free again when (stream, seq) is done. */
+unsigned char *stage_take(void);
+void stage_give(unsigned char *stage, struct stream *stream, uint64_t seq);
+/* Shared memory to be put back when (stream, seq) is done. */
+void shared_put_later(void *address, struct stream *stream, uint64_t seq);
+
+/* --- share.c, and what it asks vmm.c and pool.c --- */
+struct shared_memory {
+    uint32_t device;
+    uint64_t address, bytes; /* of the device's allocation */
+};
+/* One more holder of an allocation, whoever made it; memory_put is the way back. */
+CUresult share_hold(CUdeviceptr address);
+CUresult share_close(CUdeviceptr address);
+bool physical_describe(CUmemGenericAllocationHandle handle, struct shared_memory *shared);
+CUresult physical_import(CUmemGenericAllocationHandle *handle, const struct shared_memory *shared);
+bool pool_exportable(CUmemoryPool pool, uint32_t *device);
+bool pool_imported(CUmemoryPool pool);
+CUresult pool_import(CUmemoryPool *pool, unsigned device);
+bool pool_describe(CUdeviceptr address, struct shared_memory *shared, uint64_t *bytes);
+
+/* --- pool.c --- */
+void pool_end_context(struct context *context);
+/* A synchronisation: pools give back what is above their thresholds. */
+void pool_trim_all(void);
+/* cuMemFree of a pool's block; false: not one. */
+CUresult pool_free_now(uint64_t address, void *owner);
+
+#endif
