@@ -169,8 +169,7 @@ void gate_set_slow(struct gate *gate, bool slow)
         uint64_t wanted = slow ? lease | GATE_SLOW : lease & ~GATE_SLOW;
         if (wanted == lease)
             return;
-        if (!slow)
-            meter_blind(gate, true);
+        meter_blind(gate, true); /* what went the fast way was not counted */
         if (atomic_compare_exchange_weak(&gate->lease, &lease, wanted))
             return;
     }

@@ -159,6 +159,8 @@ static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
     uint64_t now = clock_now();
     if (gate_inside(gate) && now < k->give_up_ns)
         return now + KEEPER_LOOK_LEAST_NS;
+    if (meter_sure(gate) && meter_poll(gate))
+        return keeper_pass(gate, k, true);
     contexts_drain_begin(gate);
     k->step = KEEPER_DRAINING;
     return keeper_drain(gate, k);

@@ -1,24 +1,23 @@
 /*
  * ledger: reserve, then allocate (see ledger.h).
  *
- * A client's slot has two words. `pending` is what it has announced and not decided, `bytes` what it
- * has been granted. A reservation is
- *      L1 add to my pending      L2 sum pending + bytes over the tenant's slots
- *      L3 fits: add to my bytes, take off my pending       L4 does not: take off my pending
- * all sequentially consistent. Of two that race, at least one sees the other's L1 in its L2, so both
- * pass only if both fit. A reader takes pending before bytes: L3 moves a figure the other way, so it
- * may be seen twice and never not at all.
+ * A client's slot has two words. `pending` is what it has announced and not decided, `bytes` what
+ * it has been granted. A reservation is L1 add to my pending      L2 sum pending + bytes over the
+ * tenant's slots L3 fits: add to my bytes, take off my pending       L4 does not: take off my
+ * pending all sequentially consistent. Of two that race, at least one sees the other's L1 in its
+ * L2, so both pass only if both fit. A reader takes pending before bytes: L3 moves a figure the
+ * other way, so it may be seen twice and never not at all.
  *
  * That an announcement was seen does not mean that it will be granted. So a sum that is too high is
  * a refusal only when the granted bytes alone leave no room; else somebody announced at the same
- * time. Then the lowest slot keeps its announcement up and sums again; the others withdraw, announce
- * nothing while a lower one does, and try again, so what fits is not refused. Threads of one process
- * do this one at a time. Bytes that one client gives back and another takes while they are being
- * summed may be counted twice: a refusal needs two sums in a row that agree slot by slot.
+ * time. Then the lowest slot keeps its announcement up and sums again; the others withdraw,
+ * announce nothing while a lower one does, and try again, so what fits is not refused. Threads of
+ * one process do this one at a time. Bytes that one client gives back and another takes while they
+ * are being summed may be counted twice: a refusal needs two sums in a row that agree slot by slot.
  *
- * A client that dies, at any step, leaves its two words to be cleared by whoever reaps its slot; the
- * sum over live slots needs no other repair. One that is stopped with an announcement up counts as
- * if it had been granted, once the wait for it has ended.
+ * A client that dies, at any step, leaves its two words to be cleared by whoever reaps its slot;
+ * the sum over live slots needs no other repair. One that is stopped with an announcement up counts
+ * as if it had been granted, once the wait for it has ended.
  */
 #include "ledger.h"
 
@@ -44,10 +43,10 @@
 struct ledger_sum {
     uint64_t granted;
     uint64_t announced;
-    uint64_t print;       /* of each slot's granted bytes; equal prints, equal words */
-    uint64_t mine;        /* granted to this process */
-    uint64_t mine_asked;  /* announced by this process */
-    bool lower;           /* a lower slot has an announcement up */
+    uint64_t print;      /* of each slot's granted bytes; equal prints, equal words */
+    uint64_t mine;       /* granted to this process */
+    uint64_t mine_asked; /* announced by this process */
+    bool lower;          /* a lower slot has an announcement up */
 };
 
 static uint64_t ledger_add(uint64_t a, uint64_t b)

@@ -1,8 +1,8 @@
 /*
- * ledger: bytes of device memory that the clients of a ring have been granted, and the two caps over
- * them: the process's own, and the tenant's over the sum of its clients. Both hold at every instant
- * however many threads and processes race. Any thread; blocks only while two requests that do not
- * both fit are being decided.
+ * ledger: bytes of device memory that the clients of a ring have been granted, and the two caps
+ * over them: the process's own, and the tenant's over the sum of its clients. Both hold at every
+ * instant however many threads and processes race. Any thread; blocks only while two requests that
+ * do not both fit are being decided.
  */
 #ifndef CUSLICE_SCHEDULER_LEDGER_H
 #define CUSLICE_SCHEDULER_LEDGER_H
@@ -17,8 +17,8 @@ enum ledger_cap { LEDGER_TENANT, LEDGER_PROCESS };
  * that succeeded is given back once, by ledger_release, when the driver failed or on free. */
 int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which);
 
-/* Reserves without asking the caps (observe mode); 0, or -ENOMEM where a cap would have refused. Given
- * back by ledger_release in both cases. */
+/* Reserves without asking the caps (observe mode); 0, or -ENOMEM where a cap would have refused.
+ * Given back by ledger_release in both cases. */
 int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which);
 
 /* Gives bytes back: as many as one reservation took. */
@@ -31,8 +31,8 @@ uint64_t ledger_tenant(const struct ring *ring);
 /* The tenant's cap as it stands now, in bytes; CUSLICE_NO_LIMIT. */
 uint64_t ledger_limit(const struct ring *ring);
 
-/* What a program may believe about its device of `total` bytes, `free` of them free: cap and what is
- * left under it. */
+/* What a program may believe about its device of `total` bytes, `free` of them free: cap and what
+ * is left under it. */
 void ledger_mask(const struct ring *ring, uint64_t *free, uint64_t *total);
 
 /* The tenant's largest holders, as "COMMAND[PID] BYTES, ..." for a message. */

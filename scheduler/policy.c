@@ -12,6 +12,10 @@
 
 #define POLICY_MAX_WEIGHT 10000u
 
+/* Whoever has just had a turn must be this part of a slice behind the next one to have another: what
+ * the drain adds to a turn would else make the other's turn a double one, and so on in turn. */
+#define POLICY_AGAIN 4
+
 static uint64_t policy_virtual(uint64_t ns, const struct cuslice_tenant *t)
 {
     uint32_t weight = atomic_load_explicit(&t->weight, memory_order_relaxed);
@@ -25,7 +29,8 @@ static uint64_t policy_sum(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* More than any turn takes: a virtual time that is further ahead than this is no debt but damage. */
+/* More than any turn takes: a virtual time that is further ahead than this is no debt but damage.
+ */
 static uint64_t policy_worst_turn(const struct cuslice_segment *shared)
 {
     return 2 * (segment_quantum(shared) + segment_allowance(shared));
@@ -69,6 +74,24 @@ unsigned policy_pick(struct cuslice_segment *shared, const uint64_t waiting[CUSL
             best = slot;
     }
     return best;
+}
+
+unsigned policy_pick_next(struct cuslice_segment *shared,
+                          const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned self)
+{
+    uint64_t others[CUSLICE_SLOT_WORDS];
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        others[w] = waiting[w];
+    others[self / 64] &= ~(UINT64_C(1) << (self % 64));
+    unsigned other = policy_pick(shared, others, self);
+    struct cuslice_tenant *mine = tenant_of(shared, self);
+    struct cuslice_tenant *its = other < CUSLICE_SLOTS ? tenant_of(shared, other) : NULL;
+    if (other == CUSLICE_NOBODY)
+        return self;
+    if (!mine || mine == its)
+        return other;
+    uint64_t ahead = policy_virtual(segment_quantum(shared) / POLICY_AGAIN, mine);
+    return policy_sum(policy_vtime(mine), ahead) <= policy_vtime(its) ? self : other;
 }
 
 void policy_charge(struct cuslice_tenant *tenant, uint64_t ns)

@@ -1,7 +1,7 @@
 /*
- * policy: who goes next, and what a turn costs. Pure arithmetic over a segment's words: no clock, no
- * waiting, no wake-ups, so that it can be tested to the last unit. Any client may ask; the answer is
- * only a proposal until the token word has been exchanged.
+ * policy: who goes next, and what a turn costs. Pure arithmetic over a segment's words: no clock,
+ * no waiting, no wake-ups, so that it can be tested to the last unit. Any client may ask; the
+ * answer is only a proposal until the token word has been exchanged.
  *
  * A tenant's virtual time is its charged time divided by its weight (100 = one to one). The waiting
  * tenant with the least goes next; ties go in ring order after the last holder. Within a tenant the
@@ -19,11 +19,17 @@
 unsigned policy_pick(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
                      unsigned after);
 
+/* The same at the end of the turn of `self`, which wants another: itself when it is clearly behind the
+ * others, by a quarter of a slice. */
+unsigned policy_pick_next(struct cuslice_segment *shared,
+                          const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned self);
+
 /* Adds `ns` of use to a tenant's virtual time; NULL is nobody's. */
 void policy_charge(struct cuslice_tenant *tenant, uint64_t ns);
 
 /* Lifts a tenant that begins to wait to where the ring is, less one quantum: a sleeper earns no
- * more credit than that. `holder` holds the token since `held_ns` nanoseconds (CUSLICE_NOBODY: free). */
+ * more credit than that. `holder` holds the token since `held_ns` nanoseconds (CUSLICE_NOBODY:
+ * free). */
 void policy_lift(struct cuslice_segment *shared, unsigned slot,
                  const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns);
 

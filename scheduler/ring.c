@@ -3,21 +3,21 @@
  * and in keepers; takes no lock, and leaves nothing half-done that the next reader cannot finish.
  *
  * THE PROTOCOL
- * The token word is (epoch, holder). Whoever moves it adds one to the epoch by a compare-exchange on
- * the exact old word, so of two movers one wins, and a lease taken under an old word never equals
- * the word again. Steps, each one atomic instruction:
+ * The token word is (epoch, holder). Whoever moves it adds one to the epoch by a compare-exchange
+ * on the exact old word, so of two movers one wins, and a lease taken under an old word never
+ * equals the word again. Steps, each one atomic instruction:
  *
- *   Waiter   W1 set my bit in `waiting`              Granter  G1 write grant time into the next slot
- *            W2 load the token: mine? free?                   G2 compare-exchange the token
- *            W3 (another's) is its keeper armed?              G3 add 1 to the next slot's wake word
- *               else add 1 to its wake word, wake             G4 futex wake
- *            W4 futex wait on my wake word           Releaser R1 compare-exchange to (e+1, nobody)
- *            W5 (mine) clear my bit, then open                R2 scan `waiting`; anybody: grant
+ *   Waiter   W1 set my bit in `waiting`             Granter  G1 write grant time to next slot
+ *            W2 load the token: mine? free?                  G2 compare-exchange the token
+ *            W3 (another's) is its keeper armed?             G3 add 1 to the next slot's wake word
+ *               else add 1 to its wake word, wake            G4 futex wake
+ *            W4 futex wait on my wake word          Releaser R1 compare-exchange to (e+1, nobody)
+ *            W5 (mine) clear my bit, then open               R2 scan `waiting`; anybody: grant
  *
- * No lost wake-up: W1 before W2 and R1 before R2 are sequentially consistent, so either the releaser
- * sees the bit or the waiter sees the free token. W1 before W3, and a keeper's disarm before its
- * scan (ring_arm), likewise. The wake word is read before W1, so that a G3 in between makes W4
- * return at once.
+ * No lost wake-up: W1 before W2 and R1 before R2 are sequentially consistent, so either the
+ * releaser sees the bit or the waiter sees the free token. W1 before W3, and a keeper's disarm
+ * before its scan (ring_arm), likewise. The wake word is read before W1, so that a G3 in between
+ * makes W4 return at once.
  *
  * Death. Before G2: nothing happened. After G2, before G4: the granted client sleeps on; whoever
  * watches sees a token that its holder has not claimed and does G3, G4 again; the granted client's
@@ -30,12 +30,12 @@
  * by another. A granter that saw the bit of a client which then left names an empty slot; the next
  * look moves the token on and clears the bit.
  *
- * A holder that lives but does not move is revoked: quantum, allowance and grace after its grant, or
- * allowance and grace after somebody began to wait if that is later. Only close looks in a row blame,
- * and the observer counts its own absences out (struct ring_watch), so that after a freeze nobody is
- * blamed; who looks seldom looks closely once the holder seems overdue. The revoked one is struck
- * from the waiting too, and woken: its threads ask again when they move, and until then it is not
- * given turns that would be waited for in vain.
+ * A holder that lives but does not move is revoked: quantum, allowance and grace after its grant,
+ * or allowance and grace after somebody began to wait if that is later. Only close looks in a row
+ * blame, and the observer counts its own absences out (struct ring_watch), so that after a freeze
+ * nobody is blamed; who looks seldom looks closely once the holder seems overdue. The revoked one
+ * is struck from the waiting too, and woken: its threads ask again when they move, and until then
+ * it is not given turns that would be waited for in vain.
  *
  * A late G1, of a granter that was stopped in between, may leave a wrong grant time in a slot; its
  * epoch then does not fit the token, and the holder takes its own time (ring_claim).
@@ -154,10 +154,11 @@ int ring_join(struct ring *ring, const char *directory, const struct segment_spe
         return rc;
     const struct cuslice_segment *shared = ring_shared(ring);
     if (shared->quantum_ns != device->quantum_ns || shared->allowance_ns != device->allowance_ns)
-        log_warn("ring-settings", "the ring of %.*s already has a quantum of %.1f ms and an allowance "
-                 "of %.0f ms; what is asked here is not used", (int)sizeof shared->device_name,
-                 shared->device_name, (double)segment_quantum(shared) / 1e6,
-                 (double)segment_allowance(shared) / 1e6);
+        log_warn("ring-settings",
+                 "the ring of %.*s already has a quantum of %.1f ms and an allowance "
+                 "of %.0f ms; what is asked here is not used",
+                 (int)sizeof shared->device_name, shared->device_name,
+                 (double)segment_quantum(shared) / 1e6, (double)segment_allowance(shared) / 1e6);
     return ring_enter(ring, tenant);
 }
 
@@ -242,7 +243,8 @@ int ring_look(struct ring *ring, uint64_t *token)
     struct cuslice_segment *shared = ring_shared(ring);
     for (unsigned tries = 0; tries < CUSLICE_SLOTS; tries++) {
         uint64_t now_token = ring_token(ring); /* W2 */
-        bool damaged = CUSLICE_TOKEN_EPOCH(now_token) == 0; /* no grant ever made it: held by nobody */
+        bool damaged =
+            CUSLICE_TOKEN_EPOCH(now_token) == 0; /* no grant ever made it: held by nobody */
         if (ring_holds(ring, now_token) && !damaged) {
             *token = now_token;
             return 1;
@@ -356,7 +358,8 @@ static unsigned ring_choose(struct ring *ring, uint64_t token, bool busy, uint64
     if (busy)
         waiting[ring->slot / 64] |= ring_bit(ring);
     policy_advance(shared, waiting, ring->slot);
-    return policy_pick(shared, waiting, ring->slot);
+    return busy ? policy_pick_next(shared, waiting, ring->slot)
+                : policy_pick(shared, waiting, ring->slot);
 }
 
 static int ring_again(struct ring *ring, uint64_t *token, uint64_t now)
@@ -506,8 +509,7 @@ static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch 
 }
 
 /* Death and absence show at the first look at a token, slowness only after several. */
-static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool first,
-                              uint64_t now)
+static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool first, uint64_t now)
 {
     struct cuslice_segment *shared = ring_shared(ring);
     uint64_t token = watch->token;

@@ -1,7 +1,7 @@
 /*
- * ring: turns between processes. Owns the token word, the waiting set and the wake-ups; the essay in
- * ring.c is the protocol. Everything here is a single look or a single step: the loops, the gate and
- * the drain are its callers'. Any thread of the process may call anything at any time.
+ * ring: turns between processes. Owns the token word, the waiting set and the wake-ups; the essay
+ * in ring.c is the protocol. Everything here is a single look or a single step: the loops, the gate
+ * and the drain are its callers'. Any thread of the process may call anything at any time.
  */
 #ifndef CUSLICE_SCHEDULER_RING_H
 #define CUSLICE_SCHEDULER_RING_H
@@ -21,9 +21,9 @@
 struct ring {
     struct segment segment;
     unsigned slot;
-    unsigned tenant;          /* its record's index; what the file says is held to this */
-    uint64_t process_limit;   /* bytes; CUSLICE_NO_LIMIT */
-    struct lock ledger_lock;  /* threads of this process that collided near a cap, one at a time */
+    unsigned tenant;         /* its record's index; what the file says is held to this */
+    uint64_t process_limit;  /* bytes; CUSLICE_NO_LIMIT */
+    struct lock ledger_lock; /* threads of this process that collided near a cap, one at a time */
 };
 
 /* What one observer remembers of the token between two looks. Zero-initialised; one per thread. */
@@ -31,9 +31,9 @@ struct ring_watch {
     uint64_t token;
     uint64_t since_ns; /* first look at this token */
     uint64_t last_ns;
-    uint64_t lost_ns;  /* time in which the observer itself did not run */
-    uint64_t due_ns;   /* when the next look was meant to be; 0: within RING_WATCH_NS */
-    unsigned looks;    /* close ones in a row, none of them late */
+    uint64_t lost_ns; /* time in which the observer itself did not run */
+    uint64_t due_ns;  /* when the next look was meant to be; 0: within RING_WATCH_NS */
+    unsigned looks;   /* close ones in a row, none of them late */
 };
 
 /* Opens the GPU's ring and takes a slot; 0 or -errno as segment_open and slot_join. */
@@ -84,7 +84,8 @@ void ring_claim(struct ring *ring, uint64_t token);
  * after ring_want and a ring_look that said 0. Blocking. */
 void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint64_t deadline_ns);
 
-/* Gives up waiting; other threads of this process that still wait are woken to say so again. 1 and *token when the token came meanwhile: the caller uses or passes it. */
+/* Gives up waiting; other threads of this process that still wait are woken to say so again. 1 and
+ * *token when the token came meanwhile: the caller uses or passes it. */
 int ring_unwant(struct ring *ring, uint64_t *token);
 
 /* Whether another client waits; how many clients there are, this one included. */
@@ -96,8 +97,8 @@ unsigned ring_clients(const struct ring *ring);
  * is due: close, drain, ring_pass. -ESTALE: the token is gone. */
 int ring_renew(struct ring *ring, uint64_t *token, bool busy);
 
-/* Charges and passes the token to whom policy names, or frees it. `busy` as above: if this client is
- * named itself, 1 is returned with its new *token. 0: passed. -ESTALE: it was gone already. */
+/* Charges and passes the token to whom policy names, or frees it. `busy` as above: if this client
+ * is named itself, 1 is returned with its new *token. 0: passed. -ESTALE: it was gone already. */
 int ring_pass(struct ring *ring, uint64_t *token, bool busy);
 
 /* Charges the holder up to now, in the middle of a turn. */
@@ -110,8 +111,8 @@ void ring_idle(struct ring *ring, uint64_t token);
  * whether somebody waits: when armed is false and the answer is true, it must be armed. */
 bool ring_arm(struct ring *ring, uint64_t token, bool armed);
 
-/* One look at the holder on behalf of those who wait: reaps it when dead (and with it those among the
- * waiting who died too), revokes it when overdue. True when the token moved. */
+/* One look at the holder on behalf of those who wait: reaps it when dead (and with it those among
+ * the waiting who died too), revokes it when overdue. True when the token moved. */
 bool ring_watch(struct ring *ring, struct ring_watch *watch);
 
 /* Once a second: whether the ring's file still has its name (else -ESTALE), and whether the next

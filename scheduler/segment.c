@@ -75,8 +75,10 @@ static int segment_map(struct segment *s)
     if (fstat(s->fd, &st) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != sizeof *s->shared) {
-        log_error("ring-foreign", "%s is not a ring of this version: its size is %lld bytes, not "
-                  "%zu", s->path, (long long)st.st_size, sizeof *s->shared);
+        log_error("ring-foreign",
+                  "%s is not a ring of this version: its size is %lld bytes, not "
+                  "%zu",
+                  s->path, (long long)st.st_size, sizeof *s->shared);
         return -EPROTO;
     }
     s->shared = mapfile_map(s->fd, sizeof *s->shared, &error);
@@ -128,8 +130,8 @@ int segment_open_private(struct segment *s, const struct segment_spec *spec)
 {
     struct segment_spec copy = *spec;
     *s = (struct segment){.fd = -1, .private_copy = true};
-    void *memory = mmap(NULL, sizeof *s->shared, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, sizeof *s->shared, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return -errno;
     madvise(memory, sizeof *s->shared, MADV_WIPEONFORK);

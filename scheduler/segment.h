@@ -37,9 +37,9 @@ struct segment_spec {
 /* Writes `DIR/GPU-<uuid>.ring`. */
 void segment_path(char *path, size_t size, const char *directory, const uint8_t uuid[16]);
 
-/* Maps the ring of this GPU, creating directory and file where they lack. 0 or -errno: -EPROTO for a
- * file that is no ring, or one of another layout; said in one line. The mapping is not inherited by
- * forked children. Blocking (file system). */
+/* Maps the ring of this GPU, creating directory and file where they lack. 0 or -errno: -EPROTO for
+ * a file that is no ring, or one of another layout; said in one line. The mapping is not inherited
+ * by forked children. Blocking (file system). */
 int segment_open(struct segment *segment, const char *directory, const struct segment_spec *spec);
 
 /* A ring for this process alone, in anonymous memory that forked children find wiped. */

@@ -1,8 +1,8 @@
 /*
- * slot: join, leave, reap (see slot.h). Runs in attach, in the keeper, and in a thread that waits at
- * the gate or was refused memory. Every lock here is taken through a description opened for this one
- * occasion, so that two threads of one process exclude each other too, and so that a program which
- * closed or reused our descriptors cannot make us lock a stranger's file.
+ * slot: join, leave, reap (see slot.h). Runs in attach, in the keeper, and in a thread that waits
+ * at the gate or was refused memory. Every lock here is taken through a description opened for this
+ * one occasion, so that two threads of one process exclude each other too, and so that a program
+ * which closed or reused our descriptors cannot make us lock a stranger's file.
  */
 #include "slot.h"
 
@@ -60,9 +60,9 @@ static void slot_clear_books(struct cuslice_books *books)
         atomic_store_explicit(&word[i], 0, memory_order_relaxed);
 }
 
-/* The order matters: the token first, since others wait for it; the books of a dead holder while its
- * tenant is still known; the mark that the slot is in use last, so that a reaper's death leaves it
- * to be found again. The caller holds the slot's byte. */
+/* The order matters: the token first, since others wait for it; the books of a dead holder while
+ * its tenant is still known; the mark that the slot is in use last, so that a reaper's death leaves
+ * it to be found again. The caller holds the slot's byte. */
 static void slot_clear(struct cuslice_segment *shared, unsigned slot)
 {
     struct cuslice_slot *s = &shared->slot[slot];

@@ -37,14 +37,14 @@ unsigned slot_reap_set(struct segment *segment, const _Atomic(uint64_t) set[CUSL
 void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now);
 
 /* Adds to a counter of the client and to the same one of its tenant. */
-#define slot_count(shared, slot_index, field, amount)                                              \
-    do {                                                                                           \
-        struct cuslice_tenant *tenant_ = tenant_of(shared, slot_index);                            \
-        uint64_t amount_ = (amount);                                                               \
-        atomic_fetch_add_explicit(&(shared)->slot[slot_index].books.field, amount_,                \
-                                  memory_order_relaxed);                                           \
-        if (tenant_)                                                                               \
-            atomic_fetch_add_explicit(&tenant_->books.field, amount_, memory_order_relaxed);       \
+#define slot_count(shared, slot_index, field, amount) \
+    do { \
+        struct cuslice_tenant *tenant_ = tenant_of(shared, slot_index); \
+        uint64_t amount_ = (amount); \
+        atomic_fetch_add_explicit(&(shared)->slot[slot_index].books.field, amount_, \
+                                  memory_order_relaxed); \
+        if (tenant_) \
+            atomic_fetch_add_explicit(&tenant_->books.field, amount_, memory_order_relaxed); \
     } while (0)
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * tenant: records of quotas (see tenant.h). Runs while a client joins or is cleared away. Who claims
- * or enters a record holds the lock of its key, and who gives a record to another key holds the old
- * key's lock too, so that nobody enters a record while it changes hands. A claimer that dies leaves
- * a record without members whose text is not its key; the next one of that key writes it anew. Must
- * never believe what a record says beyond its bounds.
+ * tenant: records of quotas (see tenant.h). Runs while a client joins or is cleared away. Who
+ * claims or enters a record holds the lock of its key, and who gives a record to another key holds
+ * the old key's lock too, so that nobody enters a record while it changes hands. A claimer that
+ * dies leaves a record without members whose text is not its key; the next one of that key writes
+ * it anew. Must never believe what a record says beyond its bounds.
  */
 #include "tenant.h"
 
