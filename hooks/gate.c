@@ -162,6 +162,12 @@ void gate_close(struct gate *gate, uint64_t token)
     gate_barrier();
 }
 
+bool gate_relent(struct gate *gate, uint64_t token)
+{
+    uint64_t closed = CUSLICE_TOKEN(CUSLICE_TOKEN_EPOCH(token), GATE_CLOSED);
+    return atomic_compare_exchange_strong(&gate->lease, &closed, token | GATE_SLOW);
+}
+
 void gate_set_slow(struct gate *gate, bool slow)
 {
     uint64_t lease = atomic_load(&gate->lease);

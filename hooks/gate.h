@@ -6,8 +6,8 @@
  * The lease word. 0: none. Equal to the token: open. The token with GATE_SLOW: open, but every
  * passage takes the slow way (the ring has other clients, a capture is active, several devices).
  * An epoch with GATE_CLOSED: this process has closed the gate in that epoch; it stays closed until
- * the token comes back in a later one. Opening is a compare-exchange from an earlier epoch, closing
- * an exchange, so a late opener cannot undo a closing.
+ * the token comes back in a later one, or the keeper relents. Opening is a compare-exchange from an
+ * earlier epoch, closing an exchange, so a late opener cannot undo a closing.
  */
 #ifndef CUSLICE_HOOKS_GATE_H
 #define CUSLICE_HOOKS_GATE_H
@@ -194,6 +194,9 @@ uint64_t gate_count(const struct gate *gate);
 
 /* Opens the gate under `token` from an earlier epoch; true when it is open under it now. */
 bool gate_open(struct gate *gate, uint64_t token);
+
+/* Opens it again in the turn in which it was closed; the keeper alone may. */
+bool gate_relent(struct gate *gate, uint64_t token);
 
 /* This thread's record, made when it lacks one; NULL when there is no memory. */
 struct gate_mark *gate_mark_get(void);

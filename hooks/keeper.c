@@ -7,6 +7,10 @@
  * may be revoked between any two steps; every one of them begins by looking whether the token is
  * still what it was. If the process dies here, others find the dead holder by its lock.
  *
+ * Relenting. Work may wait for what a thread of this process would do next, and that thread stands
+ * at the closed gate. So when a drain takes longer than the work should have and threads wait, the
+ * gate opens for a moment, under the same turn; the launches that pass are few (meter.h).
+ *
  * Early release. Work is known to be done when a synchronising call said so, or when nothing was
  * submitted since the last look and an event over all streams is done. If others wait, the token
  * then goes on, unless this client has been seen to pause only briefly between its bursts.
@@ -38,6 +42,8 @@
 #define KEEPER_LOOK_LEAST_NS (15 * CLOCK_US)
 #define KEEPER_LOOK_MOST_NS (500 * CLOCK_US)
 #define KEEPER_EXIT_NS (50 * CLOCK_MS)
+#define KEEPER_STUCK_NS (10 * CLOCK_MS)
+#define KEEPER_RELENT_NS (5 * CLOCK_MS)
 
 enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_DRAINING };
 
@@ -46,6 +52,9 @@ struct keeper {
     uint64_t token; /* of the turn being closed or drained */
     uint64_t closed_ns;
     uint64_t give_up_ns;
+    uint64_t
+        stuck_ns; /* the drain should have ended: threads at the gate may be what it waits for */
+    uint64_t relent_ns; /* the gate is open for them until then */
     uint64_t unclaimed_token, unclaimed_ns;
     uint64_t turn_token, turn_end_ns; /* of the turn being held; its end never moves */
     uint64_t verify_ns;               /* the event over all streams was recorded */
@@ -136,6 +145,17 @@ static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
 /* ---- Closing and draining ----------------------------------------------------------------------
  */
 
+/* Lets threads of this process pass that the work on the GPU may be waiting for. */
+static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
+{
+    meter_relent(gate);
+    k->relent_ns = now + KEEPER_RELENT_NS;
+    k->step = KEEPER_HOLDING;
+    if (gate_relent(gate, k->token))
+        ring_poke(ring_shared(gate->ring), gate->ring->slot);
+    return k->relent_ns;
+}
+
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
     uint64_t now = clock_now(), elapsed = now - k->closed_ns;
@@ -146,6 +166,8 @@ static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
         return keeper_pass(gate, k, true);
     if (now >= k->give_up_ns)
         return keeper_overrun(gate, k);
+    if (now >= k->stuck_ns && atomic_load(&gate->waiters))
+        return keeper_relent(gate, k, now);
     uint64_t until = meter_busy_until(gate);
     uint64_t nap = elapsed / 16;
     if (until > now + 4 * KEEPER_LOOK_LEAST_NS && until - now < KEEPER_LOOK_MOST_NS)
@@ -171,10 +193,14 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
 {
     struct ring *ring = gate->ring;
     uint64_t now = clock_now();
+    uint64_t until = meter_busy_until(gate);
     gate_close(gate, token);
+    if (k->token != token) { /* not again, after having relented */
+        k->closed_ns = now;
+        k->give_up_ns = (slice_end > now ? slice_end : now) + segment_allowance(ring_shared(ring));
+    }
     k->token = token;
-    k->closed_ns = now;
-    k->give_up_ns = (slice_end > now ? slice_end : now) + segment_allowance(ring_shared(ring));
+    k->stuck_ns = (until > now ? until : now) + KEEPER_STUCK_NS;
     k->step = KEEPER_CLOSING;
     atomic_store(&ring_me(ring)->closing_ns, now);
     return keeper_closing(gate, k);
@@ -283,6 +309,8 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
         return keeper_alone(gate, k, token);
     ring_arm(ring, token, true);
     bool active = keeper_active(gate, k);
+    if (now < k->relent_ns && k->token == token)
+        return k->relent_ns;
     if (now >= end)
         return keeper_slice_end(gate, k, token, end);
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {

@@ -26,6 +26,7 @@
 #define METER_PATIENCE_MOST_NS (640 * CLOCK_MS)
 /* Work that ends so soon after a launch was let through had been waiting for its thread. */
 #define METER_PROOF_NS (5 * CLOCK_MS)
+#define METER_RELENT_NS (100 * CLOCK_US)
 #define METER_NAP_LEAST_NS (50 * CLOCK_US)
 #define METER_NAP_MOST_NS (500 * CLOCK_US)
 
@@ -294,6 +295,15 @@ void meter_clear(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
     meter_reset(&gate->meter, clock_now());
+    lock_put(&gate->meter.lock);
+}
+
+void meter_relent(struct gate *gate)
+{
+    lock_take(&gate->meter.lock);
+    gate->meter.patience_ns = METER_RELENT_NS;
+    gate->meter.busy_until_ns = 0;
+    gate->meter.given_up = gate->meter.number;
     lock_put(&gate->meter.lock);
 }
 

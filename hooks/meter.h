@@ -74,6 +74,10 @@ unsigned meter_unmarked(struct gate *gate);
 /* All work is known to be done, from elsewhere. */
 void meter_clear(struct gate *gate);
 
+/* What is out may be waiting for the next launches: they wait only a little, each longer than the
+ * one before. */
+void meter_relent(struct gate *gate);
+
 /* The gate was open by the fast way, or a drain was given up: the meter does not know of all work,
  * or does again. */
 void meter_blind(struct gate *gate, bool blind);

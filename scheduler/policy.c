@@ -12,8 +12,8 @@
 
 #define POLICY_MAX_WEIGHT 10000u
 
-/* Whoever has just had a turn must be this part of a slice behind the next one to have another: what
- * the drain adds to a turn would else make the other's turn a double one, and so on in turn. */
+/* Whoever has just had a turn must be this part of a slice behind the next one to have another:
+ * what the drain adds to a turn would else make the other's turn a double one, and so on. */
 #define POLICY_AGAIN 4
 
 static uint64_t policy_virtual(uint64_t ns, const struct cuslice_tenant *t)

@@ -19,8 +19,8 @@
 unsigned policy_pick(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
                      unsigned after);
 
-/* The same at the end of the turn of `self`, which wants another: itself when it is clearly behind the
- * others, by a quarter of a slice. */
+/* The same at the end of the turn of `self`, which wants another: itself when it is clearly behind
+ * the others, by a quarter of a slice. */
 unsigned policy_pick_next(struct cuslice_segment *shared,
                           const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned self);
 

@@ -38,7 +38,9 @@
 #define CUSLICE_SLOT_WORDS (CUSLICE_SLOTS / 64u)
 #define CUSLICE_TEXT 64u
 
-/* Bytes of the file that carry locks (offsets; the bytes themselves are ordinary data). */
+/* Bytes of the file that carry locks (offsets; the bytes themselves are ordinary data or lie behind
+ * the end). Joins of one tenant exclude each other by a byte far behind the end that its key's hash
+ * names (scheduler/segment.h). */
 #define CUSLICE_LOCK_SLOT(index) ((uint64_t)(index))
 
 /* The token word: epoch in the upper 48 bits, holder in the lower 16. */
@@ -78,8 +80,8 @@ struct cuslice_books {
     CUSLICE_SHARED(uint64_t) refused_bytes;
     CUSLICE_SHARED(uint64_t) would_refuse; /* observe mode: allocations a cap would have refused */
     CUSLICE_SHARED(uint64_t) overruns;     /* submissions or slices counted as overrun */
-    CUSLICE_SHARED(uint64_t)
-    last_launch_ns; /* last turn's end or publication with launches in it */
+    /* last turn's end or publication with launches in it */
+    CUSLICE_SHARED(uint64_t) last_launch_ns;
     CUSLICE_SHARED(uint64_t) last_refusal_ns;
     CUSLICE_SHARED(uint64_t) last_refusal_asked;
     CUSLICE_SHARED(uint64_t) reserved[1];
@@ -125,20 +127,15 @@ struct cuslice_slot {
     /* Written by others as well. */
     CUSLICE_SHARED(uint32_t) wake;       /* futex; whoever has news for the owner adds 1, wakes */
     CUSLICE_SHARED(uint32_t) generation; /* +1 at each reaping; tells old news from new */
-    CUSLICE_SHARED(uint64_t)
-    grant_epoch; /* epoch that grant_ns belongs to; written by the granter
-                    before the token word; stale: owner takes its own now */
+    /* epoch that grant_ns belongs to; written by the granter before the token word; stale: owner takes its own now */
+    CUSLICE_SHARED(uint64_t) grant_epoch;
     CUSLICE_SHARED(uint64_t) grant_ns;
-    CUSLICE_SHARED(uint64_t)
-    charged_to_ns; /* the holding is charged up to here; by the holder, or
-                    by who takes the token off it; stale: a part of a turn
-                    is charged twice or not */
-    CUSLICE_SHARED(uint64_t)
-    armed_epoch; /* holder: my keeper knows that somebody waits in this
-                    epoch; else it must be woken; order: seq_cst */
-    CUSLICE_SHARED(uint64_t)
-    claimed_epoch; /* holder: last epoch that a thread of mine has used;
-                    stale: one wake-up too many */
+    /* the holding is charged up to here; by the holder, or by who takes the token off it; stale: a part of a turn is charged twice or not */
+    CUSLICE_SHARED(uint64_t) charged_to_ns;
+    /* holder: my keeper knows that somebody waits in this epoch; else it must be woken; order: seq_cst */
+    CUSLICE_SHARED(uint64_t) armed_epoch;
+    /* holder: last epoch that a thread of mine has used; stale: one wake-up too many */
+    CUSLICE_SHARED(uint64_t) claimed_epoch;
     uint64_t reserved0[2];
     /* The ledger (scheduler/ledger.c): readers take `pending` before `bytes`; order: seq_cst. */
     CUSLICE_SHARED(uint64_t) bytes;         /* granted and not yet given back */
@@ -182,13 +179,13 @@ struct cuslice_segment {
     /* Turns. */
     CUSLICE_SHARED(uint64_t) token; /* order: CAS seq_cst, load acquire on the fast path */
     uint64_t pad0[7];
-    CUSLICE_SHARED(uint64_t)
-    waiting[CUSLICE_SLOT_WORDS]; /* bit per slot that wants the token;
-               set by its owner, cleared by it or by its reaper; seq_cst */
+    /* Bit per slot that wants the token; set by its owner, cleared by it, by its reaper, by who
+     * revokes it, or by who finds the slot empty; order: seq_cst. */
+    CUSLICE_SHARED(uint64_t) waiting[CUSLICE_SLOT_WORDS];
     uint64_t pad1[4];
-    CUSLICE_SHARED(uint64_t)
-    attached[CUSLICE_SLOT_WORDS]; /* hint: slots in use; the lock decides;
-               stale: a joiner tries a lock in vain, a count is one off */
+    /* Hint: slots in use; the lock decides; stale: a joiner tries a lock in vain, a count is one
+     * off. */
+    CUSLICE_SHARED(uint64_t) attached[CUSLICE_SLOT_WORDS];
     uint64_t pad2[4];
     CUSLICE_SHARED(uint64_t) vclock;  /* virtual time of the ring: where sleepers are lifted to */
     CUSLICE_SHARED(uint64_t) busy_ns; /* charged time of all, for the reader's eye */

@@ -169,7 +169,7 @@ static void run_set_preload(struct environment *environment, const char *library
 /* The inode that Linux gives the first PID namespace. */
 #define RUN_HOST_PID_NAMESPACE UINT64_C(0xeffffffc)
 
-/* A container's quota is the container's: starting a program in it by hand must not make another. */
+/* A container's quota is the container's: a program started in it by hand must not make another. */
 static bool run_in_container(void)
 {
     struct stat st;

@@ -91,17 +91,19 @@ sharing_cap() {
 
 # The programs that a bounded run-ahead, a closed gate or a marker could break, beside a rival.
 sharing_contended() {
-    burn rival 120; rival=$BURN_PID
+    burn rival 200; rival=$BURN_PID
+    ONE_LIMIT=15
     touch "$PLACE/start"
     bad=0 good=0
     for name in host_flag stream_value stream_legacy stream_order event_context host_function \
         capture_global capture_records capture_errors graph_order graph_update ipc_event; do
-        if preloaded CUSLICE_TENANT=guest "$B/tests/sim/conformance/$name" \
-            > "$PLACE/contended" 2>&1; then
+        preloaded CUSLICE_TENANT=guest "$B/tests/sim/conformance/$name" > "$PLACE/contended" 2>&1
+        status=$?
+        if [ $status = 0 ]; then
             good=$((good + 1))
         else
             bad=$((bad + 1))
-            echo "$name beside a rival:"
+            echo "$name beside a rival: exit $status"
             cat "$PLACE/contended"
         fi
     done

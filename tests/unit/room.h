@@ -1,6 +1,6 @@
 /*
- * room: what the tests of scheduler/ share: a ring directory of the test's own, clients that join it
- * from this process or from children, and a clock that stands still. Several struct ring in one
+ * room: what the tests of scheduler/ share: a ring directory of the test's own, clients that join
+ * it from this process or from children, and a clock that stands still. Several struct ring in one
  * process are clients like any others, since each has an open file description of its own;
  * room_die() ends one without a word, as a kill does.
  */
@@ -26,6 +26,7 @@
 #define ROOM_MIB (UINT64_C(1) << 20)
 
 static char room_path[64];
+static pid_t room_owner;
 static _Atomic uint64_t room_time;
 
 static const struct segment_spec room_device = {
@@ -73,9 +74,19 @@ static inline void room_close(void)
     rmdir(room_path);
 }
 
+/* A program that gives up half-way leaves no directory; its children leave it alone. */
+static inline void room_at_exit(void)
+{
+    if (getpid() == room_owner)
+        room_close();
+}
+
 /* A new, empty ring directory. */
 static inline void room_open(void)
 {
+    if (room_owner == 0)
+        atexit(room_at_exit);
+    room_owner = getpid();
     snprintf(room_path, sizeof(room_path), "%s",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm/room-XXXXXX" : "/tmp/room-XXXXXX");
     REQUIRE(mkdtemp(room_path));
@@ -187,8 +198,8 @@ static inline uint64_t room_random(uint64_t *state)
     return *state * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-/* Waits for the token as a thread at the gate does; false when it has not come by the deadline. Real
- * clock only. */
+/* Waits for the token as a thread at the gate does; false when it has not come by the deadline.
+ * Real clock only. */
 static inline bool room_take(struct ring *ring, uint64_t *token, uint64_t deadline_ns)
 {
     struct ring_watch watch = {0};

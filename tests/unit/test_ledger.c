@@ -1,6 +1,6 @@
-/* ledger: both caps to the byte, many threads in several processes, what fits is never refused, what
- * does not never passes, clients that die at each step, absurd sizes, caps that move. The sums that
- * are compared are the test's own, not the ledger's.
+/* ledger: both caps to the byte, many threads in several processes, what fits is never refused,
+ * what does not never passes, clients that die at each step, absurd sizes, caps that move. The sums
+ * that are compared are the test's own, not the ledger's.
  */
 #include "ledger.h"
 
@@ -476,7 +476,8 @@ static void test_moving_bytes_are_not_counted_twice(void)
     for (unsigned i = 0; i < 2; i++)
         child[i] = room_fork(baton_body, &index[i]);
     room_stumble(400);
-    for (uint64_t until = clock_after(CLOCK_S); clock_now() < until || baton->moves < 100; asked++) {
+    for (uint64_t until = clock_after(CLOCK_S); clock_now() < until || baton->moves < 100;
+         asked++) {
         if (ask(&b, 40) == GRANTED)
             ledger_release(&b, 40);
         else
@@ -498,8 +499,8 @@ static void test_moving_bytes_are_not_counted_twice(void)
 #define LIMIT 1000
 
 struct crowd {
-    _Atomic(int64_t) sum;       /* of what callers have been granted */
-    _Atomic(int64_t) own[2];    /* by process */
+    _Atomic(int64_t) sum;    /* of what callers have been granted */
+    _Atomic(int64_t) own[2]; /* by process */
     _Atomic(uint32_t) over, granted, refused;
     _Atomic(uint32_t) ready;
 };
@@ -512,8 +513,8 @@ struct member {
     pthread_t thread;
 };
 
-/* The sum is raised after the grant and lowered before the release: it is never above what is really
- * granted, so above the cap it is a proof. */
+/* The sum is raised after the grant and lowered before the release: it is never above what is
+ * really granted, so above the cap it is a proof. */
 static void *member_body(void *arg)
 {
     struct member *me = arg;

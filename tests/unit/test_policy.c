@@ -372,8 +372,8 @@ static void test_garbage_weights(void)
 /* Whatever a damaged file holds as virtual times, everybody gets turns again soon. */
 static void test_garbage_times_heal(void)
 {
-    static const uint64_t value[] = {0, 1, UINT64_MAX, UINT64_MAX - 20 * MS, UINT64_MAX / 2,
-                                     UINT64_C(1) << 60};
+    static const uint64_t value[] = {
+        0, 1, UINT64_MAX, UINT64_MAX - 20 * MS, UINT64_MAX / 2, UINT64_C(1) << 60};
 
     for (unsigned round = 0; round < 216; round++) {
         unsigned turns[3] = {0};
@@ -408,14 +408,47 @@ static void test_honest_debt_is_kept(void)
     client(1, 1, 100);
     want(0);
     want(1);
-    shared->tenant[0].vtime = (20 + 100 + 10) * MS * 100; /* quantum, allowance, grace at weight 1 */
+    shared->tenant[0].vtime =
+        (20 + 100 + 10) * MS * 100; /* quantum, allowance, grace at weight 1 */
     turn(20 * MS);
     CHECK_EQ(shared->tenant[0].vtime, 130 * MS * 100);
     end();
 }
 
+/* A turn lasts its slice and the drain. With equal weights the two still take turns one by one; with
+ * unequal ones the heavier goes on until it is clearly ahead. */
+static void test_drains_make_no_double_turns(void)
+{
+    unsigned doubles = 0;
+    begin();
+    client(0, 0, 100);
+    client(1, 1, 100);
+    want(0);
+    want(1);
+    for (unsigned i = 0, slot = 0; i < 1000; i++) {
+        policy_charge(&shared->tenant[slot], 21 * MS);
+        unsigned next = policy_pick_next(shared, waiting, slot);
+        doubles += next == slot;
+        slot = next;
+    }
+    CHECK_EQ(doubles, 0);
+    shared->tenant[0].vtime = shared->tenant[1].vtime = 0;
+    shared->tenant[0].weight = 300;
+    unsigned turns[2] = {0, 0};
+    for (unsigned i = 0, slot = 0; i < 1000; i++) {
+        turns[slot]++;
+        policy_charge(&shared->tenant[slot], 21 * MS);
+        slot = policy_pick_next(shared, waiting, slot);
+    }
+    CHECK(turns[0] >= 748 && turns[0] <= 752);
+    rest(1);
+    CHECK_EQ(policy_pick_next(shared, waiting, 0), 0);
+    end();
+}
+
 int main(void)
 {
+    TEST(test_drains_make_no_double_turns);
     TEST(test_shares_50_30_20);
     TEST(test_share_90_10);
     TEST(test_one_to_a_hundred);

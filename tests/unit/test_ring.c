@@ -1,6 +1,6 @@
 /* ring: every step of the protocol by itself, on a clock that stands still where it can: taking,
- * passing, renewing, giving up, lost wake-ups, death at each numbered step, who is revoked and who is
- * not, and files that hold nonsense. */
+ * passing, renewing, giving up, lost wake-ups, death at each numbered step, who is revoked and who
+ * is not, and files that hold nonsense. */
 #include "ring.h"
 
 #include <pthread.h>
@@ -322,8 +322,8 @@ static void test_overdue_holder_is_revoked(void)
     CHECK(took <= QUANTUM + ALLOWANCE + RING_GRACE_NS + RING_WATCH_NS);
     CHECK_EQ(holder(), b.slot);
     CHECK(ring_token(&a) != lease);
-    CHECK(!bit(&a));               /* it must not be granted again while it does not move */
-    CHECK(ring_news(&a) != news);  /* and hears of it when it does */
+    CHECK(!bit(&a));              /* it must not be granted again while it does not move */
+    CHECK(ring_news(&a) != news); /* and hears of it when it does */
     CHECK_EQ(ring_tenant(&a)->books.revocations, 1);
     CHECK_EQ(ring_tenant(&a)->books.overruns, 1);
     CHECK_EQ(ring_tenant(&a)->books.charged_ns, took);
@@ -651,8 +651,8 @@ static void test_name_of_the_holder(void)
     end();
 }
 
-/* Three who take the token, give it back and pause, again and again, while signals stop them between
- * any two instructions: nobody's turn is ever taken away by a giver that looks too late. */
+/* Three who take the token, give it back and pause, again and again, while signals stop them
+ * between any two instructions: nobody's turn is ever taken away by a giver that looks too late. */
 struct racer {
     struct ring ring;
     pthread_t thread;
@@ -722,9 +722,9 @@ enum step { W1, G1_SELF, G2_SELF, CLAIMED, G1_NEXT, G2_NEXT, R1, STEPS };
 
 struct death {
     enum step step;
-    unsigned next;              /* slot of the survivor */
+    unsigned next; /* slot of the survivor */
     _Atomic(uint32_t) ready;
-    _Atomic(uint64_t) time_ns;  /* just before it */
+    _Atomic(uint64_t) time_ns; /* just before it */
 };
 
 static void by_hand(struct cuslice_segment *s, uint64_t old, unsigned next, bool all)

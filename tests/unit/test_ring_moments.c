@@ -1,7 +1,7 @@
-/* ring, at any moment: a child process does one thing over and over and is stopped somewhere between
- * two of its instructions. There it is killed, and whoever is left must find everything in order; or
- * others act meanwhile, it goes on, and no wake-up, turn or byte may be lost or given twice. The
- * moments are random; a few of the runs hit each window of the protocol.
+/* ring, at any moment: a child process does one thing over and over and is stopped somewhere
+ * between two of its instructions. There it is killed, and whoever is left must find everything in
+ * order; or others act meanwhile, it goes on, and no wake-up, turn or byte may be lost or given
+ * twice. The moments are random; a few of the runs hit each window of the protocol.
  */
 #include "ring.h"
 

@@ -15,10 +15,10 @@
 
 struct page {
     _Atomic(uint32_t) end;
-    _Atomic(uint32_t) inside;   /* id of the worker that has the GPU */
-    _Atomic(uint32_t) both;     /* times that two had it */
-    _Atomic(uint32_t) stolen;   /* times that a turn was gone although nobody was late */
-    _Atomic(uint32_t) over;     /* times that a tenant had more bytes than its cap */
+    _Atomic(uint32_t) inside; /* id of the worker that has the GPU */
+    _Atomic(uint32_t) both;   /* times that two had it */
+    _Atomic(uint32_t) stolen; /* times that a turn was gone although nobody was late */
+    _Atomic(uint32_t) over;   /* times that a tenant had more bytes than its cap */
     _Atomic(uint32_t) turns;
     _Atomic(uint64_t) longest_ns;
     _Atomic(uint32_t) killed[WORKER_IDS]; /* set before the kill */
@@ -192,8 +192,7 @@ static void note_call(uint64_t since)
 {
     uint64_t took = clock_now() - since, longest = atomic_load(&victims->longest_ns);
 
-    while (longest < took &&
-           !atomic_compare_exchange_weak(&victims->longest_ns, &longest, took))
+    while (longest < took && !atomic_compare_exchange_weak(&victims->longest_ns, &longest, took))
         ;
 }
 
@@ -259,7 +258,8 @@ static void scribble(struct cuslice_segment *shared, size_t from, uint64_t ns, u
         for (unsigned i = 0; i < 200; i++) {
             uint64_t r = room_random(random);
             uint64_t place = r & 1 ? r >> 8 : (r >> 8) % 20000; /* the first slots the more */
-            word[place % words] = (uint32_t)(r & 2 ? room_random(random) : room_random(random) % 300);
+            word[place % words] =
+                (uint32_t)(r & 2 ? room_random(random) : room_random(random) % 300);
         }
 }
 

@@ -418,7 +418,7 @@ static void test_closing_descriptors_keeps_the_place(void)
 
 static int executing_body(void *arg)
 {
-    char *argv[] = {(char *)(uintptr_t)"sleep", (char *)(uintptr_t)"5", NULL};
+    char *argv[] = {(char *)(uintptr_t) "sleep", (char *)(uintptr_t) "5", NULL};
     struct ring mine;
 
     (void)arg;

@@ -1,6 +1,6 @@
 /* tenant: one record per key however many join at once, settings of the first, pins of the
- * administrator, records that outlive their clients and are given up oldest first, and claimers that
- * die half-way. */
+ * administrator, records that outlive their clients and are given up oldest first, and claimers
+ * that die half-way. */
 #include "tenant.h"
 
 #include "capture.h"
