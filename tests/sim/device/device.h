@@ -72,6 +72,7 @@ struct item {
     uint64_t begun;     /* first start; 0: not yet */
     uint64_t since;     /* start of the present stretch; 0: not executing */
     uint64_t last_poll;
+    bool released; /* the flag it waited for has been seen: ends at since + remaining */
     unsigned piece;
     unsigned weight;
     unsigned job;      /* worker's ticket; 0: none */

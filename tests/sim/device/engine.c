@@ -53,7 +53,7 @@ static uint64_t engine_poll_at(const struct item *item)
 static bool engine_polls(const struct item *item)
 {
     return item->c.kind == COMMAND_KERNEL && item->kernel->effect == EFFECT_WAIT &&
-           !item->kernel->timed;
+           !item->kernel->timed && !item->released;
 }
 
 static uint64_t engine_end(const struct item *item)
@@ -179,6 +179,21 @@ static void engine_finish(struct engine *engine, struct item *item, uint64_t t, 
         stream_complete(item->stream, t);
 }
 
+/* Looks at the flag of a waiting kernel. A look may come later than the instant t that is being played,
+ * and the flag have been set in between: the kernel ends when it was seen, not before it was set. */
+static bool engine_flag(struct item *item, uint64_t t, uint32_t *error)
+{
+    item->last_poll = t;
+    if (!effect_flag(item, error))
+        return false;
+    uint64_t seen = util_now();
+    if (*error || seen <= t)
+        return true;
+    item->released = true;
+    item->remaining = seen - item->since;
+    return false;
+}
+
 /* Ends one item whose time has come; false: none. */
 static bool engine_finish_one(struct engine *engine, uint64_t t)
 {
@@ -188,10 +203,8 @@ static bool engine_finish_one(struct engine *engine, uint64_t t)
         uint32_t error = CUDA_SUCCESS;
         bool over = engine_end(item) <= t;
 
-        if (engine_polls(item) && (over || engine_poll_at(item) <= t)) {
-            item->last_poll = t;
-            over |= effect_flag(item, &error);
-        }
+        if (engine_polls(item) && (over || engine_poll_at(item) <= t))
+            over |= engine_flag(item, t, &error);
         if (over && !effect_over(item)) {
             item->remaining = t - item->since + POLL_LEAST;
             over = false;
