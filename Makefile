@@ -215,7 +215,7 @@ sim: $(SIM)
 tests: all $(PROGRAMS) $(CLIENTS) $(EXTRA_CHECK)
 
 # T= picks tests by a part of their name, J= runs so many at once.
-RUN_TESTS = B='$(abspath $(B))' CC='$(CC)' SAN='$(SAN)' tests/run -j $(or $(J),1)
+RUN_TESTS = B='$(abspath $(B))' CC='$(CC)' SAN='$(SAN)' tests/run -j $(or $(J),$(shell nproc))
 
 check: tests
 	@$(RUN_TESTS) $(T)

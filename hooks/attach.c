@@ -29,6 +29,7 @@
 
 static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool attach_handlers;
+static bool attach_told; /* a line says already what is wrong */
 static struct tenant_spec attach_tenant;
 static struct ring attach_rings[GATE_DEVICES];
 
@@ -97,16 +98,19 @@ static void attach_limits(const struct gate *gate, unsigned index, struct tenant
                                  gate->total_bytes, guest_config.replicas);
 }
 
-/* Ceilings that only bite now that the device's size is known. */
+/* Ceilings that only bite now that the device's size is known; config has told of the others. */
+static void attach_warn_cap(const struct gate *gate, unsigned index, const struct caps *caps,
+                            const char *name)
+{
+    if (!cap_exceeds(caps, guest_config.replicas) &&
+        cap_lowered(caps, index, gate->uuid, gate->total_bytes, guest_config.replicas))
+        log_warn("config-lowered", "GPU %u: %s is lowered to the node's ceiling", index, name);
+}
+
 static void attach_warn(const struct gate *gate, unsigned index)
 {
-    if (cap_lowered(&guest_config.mem_limit, index, gate->uuid, gate->total_bytes,
-                    guest_config.replicas))
-        log_warn("ceiling", "GPU %u: CUSLICE_MEM_LIMIT is lowered to the node's ceiling", index);
-    if (cap_lowered(&guest_config.process_mem_limit, index, gate->uuid, gate->total_bytes,
-                    guest_config.replicas))
-        log_warn("ceiling", "GPU %u: CUSLICE_PROCESS_MEM_LIMIT is lowered to the node's ceiling",
-                 index);
+    attach_warn_cap(gate, index, &guest_config.mem_limit, "CUSLICE_MEM_LIMIT");
+    attach_warn_cap(gate, index, &guest_config.process_mem_limit, "CUSLICE_PROCESS_MEM_LIMIT");
 }
 
 static struct segment_spec attach_segment(const struct gate *gate, const char *name)
@@ -130,13 +134,12 @@ static int attach_ring(struct gate *gate, unsigned index, const char *name)
     attach_limits(gate, index, &tenant, &limit);
     attach_warn(gate, index);
     int rc = ring_join(ring, guest_config.dir, &spec, &tenant);
+    attach_told |= rc < 0;
     if (rc < 0 && guest_config.on_error == CONFIG_CLOSED)
         return rc;
     if (rc < 0) {
-        log_error("alone",
-                  "GPU %u: no place in the ring (%s): turns are not taken; the memory cap "
-                  "holds for this process alone",
-                  index, strerror(-rc));
+        log_info("alone",
+                 "GPU %u: turns are not taken; the memory cap holds for this process alone", index);
         rc = ring_join_private(ring, &spec, &tenant);
     }
     if (rc < 0)
@@ -236,11 +239,13 @@ static void attach_turns(void)
         log_error("no-thread", "no thread can be made (%s): turns are not taken", strerror(-rc));
 }
 
-/* What could not be set up must not mean that no cap holds. */
+/* What could not be set up must not mean that no cap holds. A ring has said itself why it is not
+ * used.
+ */
 static CUresult attach_refuse(int rc)
 {
     guest.state = GUEST_REFUSED;
-    log_error("closed", "cuInit fails: %s", strerror(-rc));
+    log_at(attach_told ? LOG_INFO : LOG_ERROR, "closed", "cuInit fails: %s", strerror(-rc));
     return CUDA_ERROR_OPERATING_SYSTEM;
 }
 

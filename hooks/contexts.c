@@ -268,8 +268,10 @@ static CUresult contexts_record(struct context *context)
 static enum contexts_drain contexts_drain_one(struct context *context)
 {
     CUresult rc = CUDA_SUCCESS;
-    if (context->closing || context->faulted)
+    if (context->faulted)
         return CONTEXTS_DONE;
+    if (context->closing)
+        return CONTEXTS_BUSY; /* its work ends before the call that destroys it does */
     if (!context->draining) {
         if (guest.captures)
             return CONTEXTS_BLOCKED;

@@ -134,6 +134,8 @@ static int ring_enter(struct ring *ring, const struct tenant_spec *tenant)
 {
     int slot = slot_join(&ring->segment, tenant);
     if (slot < 0) {
+        log_error("ring-full", "no place in the ring %s: %s", ring->segment.path,
+                  slot == -ENOSPC ? "256 clients or 128 tenants are there" : strerror(-slot));
         segment_close(&ring->segment);
         return slot;
     }

@@ -1,0 +1,130 @@
+/* call_client: times calls of the driver, one measurement for each line on its standard input, so
+ * that several of these processes can take turns while all of them stay alive.
+ *
+ *   launch direct|looked-up COUNT BATCH   calls of cuLaunchKernel, through the link or through the
+ *                                         pointer that cuGetProcAddress gives; a synchronise, not
+ *                                         timed, after every BATCH of them
+ *   memory LIVE COUNT                     pairs of cuMemFree and cuMemAlloc, each on one of LIVE
+ *                                         allocations picked at random
+ *
+ * Each is answered by the nanoseconds that all COUNT took together. Prints "ready" first; the end
+ * of the input is its end. A plain CUDA client, one thread, the legacy stream.
+ */
+#include "client.h"
+
+#define CALL_BYTES 4096u
+#define CALL_LIVE_MAX 1000000u
+
+typedef CUresult call_launch_function(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                      unsigned, unsigned, CUstream, void **, void **);
+
+struct call {
+    struct client client;
+    call_launch_function *direct;
+    call_launch_function *looked_up;
+    CUdeviceptr *live;
+    unsigned live_count;
+    uint32_t random;
+};
+
+static void call_open(struct call *call)
+{
+    CUdriverProcAddressQueryResult status;
+    void *function = NULL;
+
+    client_open(&call->client);
+    CHECK_CU(
+        cuGetProcAddress("cuLaunchKernel", &function, 4000, CU_GET_PROC_ADDRESS_DEFAULT, &status));
+    CHECK(function, "the driver has no cuLaunchKernel");
+    *(void **)&call->looked_up = function;
+    call->direct = cuLaunchKernel;
+    call->live = calloc(CALL_LIVE_MAX, sizeof *call->live);
+    CHECK(call->live, "no memory");
+    call->random = 1;
+}
+
+/* One launch untimed first: what happens once per thread or per turn is not a launch's cost. */
+static uint64_t call_launch(struct call *call, call_launch_function *launch, uint64_t count,
+                            uint64_t batch)
+{
+    CUfunction noop = call->client.noop;
+    uint64_t ns = 0;
+
+    CHECK_CU(launch(noop, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    CHECK_CU(cuCtxSynchronize());
+    for (uint64_t left = count, now; left; left -= now) {
+        CUresult bad = CUDA_SUCCESS;
+        now = left < batch ? left : batch;
+        uint64_t start = client_now();
+        for (uint64_t i = 0; i < now; i++)
+            bad |= launch(noop, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        ns += client_now() - start;
+        CHECK_CU(bad);
+        CHECK_CU(cuCtxSynchronize());
+    }
+    return ns;
+}
+
+static void call_keep(struct call *call, unsigned live)
+{
+    while (call->live_count < live)
+        CHECK_CU(cuMemAlloc(&call->live[call->live_count++], CALL_BYTES));
+    while (call->live_count > live)
+        CHECK_CU(cuMemFree(call->live[--call->live_count]));
+}
+
+static unsigned call_pick(struct call *call)
+{
+    call->random = call->random * 1664525u + 1013904223u;
+    return (unsigned)((uint64_t)call->random * call->live_count >> 32);
+}
+
+static uint64_t call_memory(struct call *call, unsigned live, uint64_t count)
+{
+    CUresult bad = CUDA_SUCCESS;
+
+    call_keep(call, live);
+    uint64_t start = client_now();
+    for (uint64_t i = 0; i < count; i++) {
+        CUdeviceptr *one = &call->live[call_pick(call)];
+        bad |= cuMemFree(*one);
+        bad |= cuMemAlloc(one, CALL_BYTES);
+    }
+    uint64_t ns = client_now() - start;
+    CHECK_CU(bad);
+    return ns;
+}
+
+static void call_answer(struct call *call, const char *line)
+{
+    unsigned long long count, batch;
+    unsigned live;
+    char way[16];
+    uint64_t ns;
+
+    if (sscanf(line, "launch %15s %llu %llu", way, &count, &batch) == 3) {
+        CHECK(count && batch, "nothing to measure: %s", line);
+        ns =
+            call_launch(call, strcmp(way, "direct") ? call->looked_up : call->direct, count, batch);
+    } else {
+        CHECK(sscanf(line, "memory %u %llu", &live, &count) == 2, "cannot read: %s", line);
+        CHECK(live && live <= CALL_LIVE_MAX && count, "out of range: %s", line);
+        ns = call_memory(call, live, count);
+    }
+    printf("%llu\n", (unsigned long long)ns);
+    fflush(stdout);
+}
+
+int main(void)
+{
+    static struct call call;
+    char line[128];
+
+    call_open(&call);
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin))
+        call_answer(&call, line);
+    call_keep(&call, 0);
+    return 0;
+}

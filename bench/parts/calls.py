@@ -1,0 +1,132 @@
+"""What a call of the driver costs: launches, allocations; the start of a program without CUDA."""
+import os
+import re
+import shutil
+import statistics
+
+from parts.stage import Failed, output
+
+# Many short rounds: most of them then run without another program's turn on the CPU in between.
+LAUNCH_ROUNDS = 101
+MEMORY_ROUNDS = 51
+GPU_LAUNCH_ROUNDS = 15
+START_COUNT = 400
+START_LIMIT_MS = 0.3
+LIVE = (1, 1000, 100000)
+PAIRS = 10000
+
+
+def cpus():
+    return sorted(os.sched_getaffinity(0))
+
+
+class Launches:
+    """One of them per way of running the client; all alive at once, each with a ring of its own."""
+
+    def __init__(self, stage, preload, neighbour=False):
+        driver = "gpu" if stage.gpu else "stub"
+        ring = stage.directory() if preload else None
+        command = [stage.program("call_client")]
+        self.client = stage.client(command, stage.environment(driver, ring, CUSLICE_TENANT="a"),
+                                   cpu=cpus()[-1])
+        self.client.ready()
+        if neighbour:
+            idle = stage.client(command, stage.environment(driver, ring, CUSLICE_TENANT="b"),
+                                cpu=cpus()[0])
+            idle.ready()
+
+    def launch(self, way, count, batch):
+        return int(self.client.ask("launch %s %d %d" % (way, count, batch))) / count
+
+    def memory(self, live, count):
+        return int(self.client.ask("memory %d %d" % (live, count))) / count
+
+
+def measure_launches(stage, report):
+    """On hardware in batches that fit the launch queue, so that no launch waits for the device."""
+    count, batch = (8192, 256) if stage.gpu else (100000, 100000)
+    bare, alone = Launches(stage, False), Launches(stage, True)
+    beside = Launches(stage, True, neighbour=True)
+    ways = {"direct": "linked", "looked-up": "by cuGetProcAddress"}
+    got = {}
+    for _ in range(GPU_LAUNCH_ROUNDS if stage.gpu else LAUNCH_ROUNDS):
+        for way in ways:
+            for name, arm in (("bare", bare), ("alone", alone), ("beside", beside)):
+                fewer = 8 if name == "beside" and not stage.gpu else 1
+                got.setdefault((name, way), []).append(
+                    arm.launch(way, count // fewer, min(batch, count // fewer)))
+    stage.end()
+    for name, text in (("alone", "no other client"), ("beside", "beside an idle client")):
+        for way, how in ways.items():
+            report.add("a launch, %s, %s" % (how, text), "ns", got[name, way], got["bare", way],
+                       "difference")
+
+
+def instructions(stage, ring, count):
+    """All instructions of a client that makes so many launches on the fast way; None where they
+    cannot take it."""
+    environment = stage.environment("stub", ring)
+    if ring:
+        environment["CUSLICE_LOG"] = "info"
+    said = output(
+        ["sh", "-c", "exec valgrind --tool=cachegrind --cache-sim=no"
+         " --cachegrind-out-file=/dev/null \"$0\" 2>&1", stage.program("call_client")], environment,
+        told="launch direct %d %d\n" % (count, count))
+    found = re.search(r"I +refs: +([0-9,]+)", said)
+    if not found or (ring and not os.listdir(ring)):
+        raise Failed("valgrind: no count, or no ring\n" + said)
+    if "membarrier" in said:
+        return None
+    return int(found.group(1).replace(",", ""))
+
+
+def measure_instructions(stage, report):
+    name = "instructions of a launch, linked, no other client"
+    if not shutil.which("valgrind"):
+        report.miss(name, "there is no valgrind")
+        return
+    few, many = 10000, 210000
+    got = []
+    for preload in (False, True):
+        ring = stage.directory() if preload else None
+        counts = [instructions(stage, ring, count) for count in (few, many)]
+        if None in counts:
+            report.miss(name, "this valgrind refuses membarrier: there is no fast way under it")
+            return
+        got.append([(counts[1] - counts[0]) / (many - few)])
+    report.add(name, "", got[1], got[0], "difference")
+
+
+def measure_memory(stage, report):
+    bare, plain = Launches(stage, False), Launches(stage, True)
+    ring = stage.directory()
+    client = stage.client([stage.program("call_client")],
+                          stage.environment("stub", ring, CUSLICE_MEM_LIMIT="4Gi"), cpu=cpus()[-1])
+    client.ready()
+    capped = Launches.__new__(Launches)
+    capped.client = client
+    for live in LIVE:
+        got = {}
+        for _ in range(MEMORY_ROUNDS):
+            for name, arm in (("bare", bare), ("plain", plain), ("capped", capped)):
+                got.setdefault(name, []).append(arm.memory(live, PAIRS))
+        for name, text in (("plain", "no cap"), ("capped", "cap 4Gi")):
+            report.add("a free and an allocation, {:,} live, {}".format(live, text), "ns",
+                       got[name], got["bare"], "difference")
+    stage.end()
+
+
+def measure_start(stage, report):
+    libraries = [os.path.join(stage.build, "bench/stub/empty.so"), stage.library]
+    lines = output([stage.program("start"), str(START_COUNT), "/bin/true"] + libraries)
+    taken = {}
+    for line in lines.splitlines():
+        number, ns = line.split()
+        taken.setdefault(int(number), []).append(int(ns) / 1e6)
+    # Tenths of the run as rounds: each has all three in turn.
+    tenth = START_COUNT // 10
+    rounds = {n: [statistics.median(v[i:i + tenth]) for i in range(0, START_COUNT, tenth)]
+              for n, v in taken.items()}
+    report.add("the start of /bin/true", "ms", rounds[2], rounds[0], "difference", START_LIMIT_MS)
+    report.add("the same, against an empty library preloaded", "ms", rounds[2], rounds[1],
+               "difference")

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""No time is given away: a client alone runs as without the library, and what one does not use the
+others get."""
+# timeout: 90
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
+import farm
+from farm import MS, check
+
+
+def busy(place, tag, seconds):
+    """Percent of the window in which the client's work ran."""
+    trace = place.trace()
+    start, end = farm.window(trace, [tag], 200 * MS)
+    check(end - start > seconds * 0.6e9, "only %.1f s to look at" % ((end - start) / 1e9))
+    return 100.0 - 100.0 * farm.idle(trace, start, end) / (end - start)
+
+
+def check_alone():
+    """Alone there is no slice: the device is never idle while work is queued."""
+    figures = {}
+    for words in ("loop 3000 1000000 0", "loop 3000 20000 100", "loop 3000 1000000 1"):
+        for preload in (False, True):
+            with farm.Farm(preload=preload) as place:
+                place.worker("a").ok(words, timeout=30)
+                figures[preload] = busy(place, "a", 3)
+        print("'%s' alone: busy %.2f %% of the time, bare %.2f %%" % (words, figures[True],
+                                                                    figures[False]), flush=True)
+        check(figures[True] > figures[False] - 3.0, "'%s' under the library: busy %.2f %%, "
+              "bare %.2f %%" % (words, figures[True], figures[False]))
+
+
+def check_idle_neighbours():
+    """Clients that are there and do nothing cost nothing."""
+    with farm.Farm() as place:
+        for tag in "bcdef":
+            other = place.worker(tag)
+            other.ok("spin 1000")
+            other.ok("sync")
+        place.worker("a").ok("loop 3000 1000000 4", timeout=30)
+        figure = busy(place, "a", 3)
+        print("beside five idle clients: busy %.2f %%" % figure)
+        check(figure > 93, "beside five idle clients: busy %.2f %%" % figure)
+
+
+def check_pauses():
+    """While one pauses after a synchronise, the other's kernels run, and they begin at once."""
+    with farm.Farm() as place:
+        a, b = place.worker("a"), place.worker("b")
+        farm.together([(a, "bursts 5000 1000000 5 40000"), (b, "loop 5000 1000000 0")], 30)
+        trace = place.trace()
+        start, end = farm.window(trace, "ab")
+        free = 100.0 * farm.idle(trace, start, end) / (end - start)
+        share = farm.shares(trace.turns(), start, end)
+        print("a pauses 40 ms between bursts of 5 ms: a %.1f %%, b %.1f %%, %.2f %% idle" % (
+            share["a"], share["b"], free))
+        check(free < 12, "%.2f %% of the time idle although b always had work" % free)
+        check(share["b"] > 80, "b has %.1f %% of the time that a left" % share["b"])
+        gaps = early_release(trace, start, end)
+        middle = sorted(gaps)[len(gaps) // 2]
+        print("b's next kernel starts %.3f ms (median of %d) after a's burst" % (middle / MS,
+                                                                                len(gaps)))
+        check(middle < 4 * MS, "b's next kernel starts %.3f ms after a's burst" % (middle / MS))
+
+
+def early_release(trace, start, end):
+    """From the end of a's turns to the start of b's."""
+    turns = [t for t in trace.turns() if start <= t.start <= end]
+    gaps = [second.start - first.end for first, second in zip(turns, turns[1:])
+            if (first.client, second.client) == ("a", "b")]
+    if len(gaps) < 10:
+        raise AssertionError("only %d turns of a" % len(gaps))
+    return gaps
+
+
+def check_unsynchronised_pauses():
+    """The same without a synchronise: the end of the work is noticed all the same."""
+    with farm.Farm() as place:
+        a, b = place.worker("a"), place.worker("b")
+        busy_b = b.post("loop 4000 1000000 0")
+        for _ in range(40):
+            a.ok("spin 1000000 3")
+            a.ok("sleep 60")
+        busy_b.result(30)
+        trace = place.trace()
+        start, end = farm.window(trace, "ab")
+        free = 100.0 * farm.idle(trace, start, end) / (end - start)
+        gaps = early_release(trace, start, end)
+        middle = sorted(gaps)[len(gaps) // 2]
+        print("without a synchronise: %.2f %% idle, b goes on after %.3f ms (median)" % (
+            free, middle / MS))
+        check(middle < 10 * MS, "b's next kernel starts %.3f ms after a's last" % (middle / MS))
+        check(free < 15, "%.2f %% of the time idle although b always had work" % free)
+
+
+farm.run(check_alone, check_idle_neighbours, check_pauses, check_unsynchronised_pauses)

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Two devices: each has a ring of its own. Clients of one do not wait for those of the
+other; those of the same one take turns."""
+# timeout: 60
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
+import farm
+from farm import check, equal
+
+
+def worker(place, tag, device, **settings):
+    started = place.worker(tag, opened=False, **settings)
+    started.ok("open %d" % device)
+    return started
+
+
+def on(trace, device):
+    trace.runs = [r for r in trace.runs if r.device == device]
+    return trace
+
+
+def check_apart():
+    """A kernel that does not end on one device holds nobody up on the other."""
+    with farm.Farm(sim={"DEVICES": 2}, ALLOWANCE="30s") as place:
+        a, b, c = worker(place, "a", 0), worker(place, "b", 1), worker(place, "c", 0)
+        a.ok("hold")
+        check(farm.answered(b.post("spin 100000 50"), 5), "a launch waits for the other device")
+        waiting = c.post("spin 1000")
+        check(not farm.answered(waiting, 0.2), "a launch does not wait for its own device")
+        a.ok("release")
+        a.ok("sync")
+        check(farm.answered(waiting, farm.SOON), "the waiting one waits on")
+        equal(len(place.status()["gpus"]), 2, "rings")
+
+
+def check_shares():
+    with farm.Farm(sim={"DEVICES": 2}) as place:
+        a, b, c = (worker(place, "a", 0, WEIGHT=30), worker(place, "b", 1),
+                   worker(place, "c", 0, WEIGHT=70))
+        results = farm.together([(w, "loop 5000 1000000 0") for w in (a, b, c)], 40)
+        equal([r[0] for r in results], [0, 0, 0], "results")
+        first, second = on(place.trace(), 0), on(place.trace(), 1)
+        equal(farm.overlaps(first.commands())[:3], [], "overlaps on device 0")
+        start, end = farm.window(first, "ac")
+        share = farm.shares(first.turns(), start, end)["a"]
+        start, end = farm.window(second, "b")
+        free = 100.0 * farm.idle(second, start, end) / (end - start)
+        print("device 0: %.2f : %.2f; device 1 alone: %.2f %% idle" % (share, 100 - share, free))
+        farm.between(share, 27, 33, "the share of weight 30 against 70")
+        check(free < 5, "alone on its device: %.2f %% idle" % free)
+
+
+farm.run(check_apart, check_shares)

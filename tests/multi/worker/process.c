@@ -1,0 +1,239 @@
+/*
+ * process: commands about the process itself: beginnings, ends, children, signals, descriptors.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "worker.h"
+
+static volatile sig_atomic_t signals;
+
+/* init */
+static void process_init(struct job *job)
+{
+    job_answer(job, "%d", (int)cu.cuInit(0));
+}
+
+/* open [ORDINAL]: everything up to loaded kernels; `result` */
+static void process_open(struct job *job)
+{
+    job_answer(job, "%d", (int)worker_open((int)job_number(job, 1, 0)));
+}
+
+static void process_count(struct job *job)
+{
+    int count = -1;
+    CUresult rc = cu.cuDeviceGetCount(&count);
+
+    job_answer(job, "%d %d", (int)rc, count);
+}
+
+static void process_sleep(struct job *job)
+{
+    worker_sleep(job_number(job, 1, 0) * MS);
+    job_answer(job, "0");
+}
+
+/* end exit|_exit|abort|return CODE */
+static void process_end(struct job *job)
+{
+    const char *how = job_text(job, 1, "exit");
+    int code = (int)job_number(job, 2, 0);
+
+    if (!strcmp(how, "_exit"))
+        _exit(code);
+    if (!strcmp(how, "abort"))
+        abort();
+    exit(code);
+}
+
+/* exec DOOR: becomes a fresh worker with the same input and output */
+static void process_exec(struct job *job)
+{
+    char *const argv[] = {(char[]){"worker"}, job->word[1], NULL};
+
+    execv("/proc/self/exe", argv);
+    job_answer(job, "%d", errno);
+}
+
+/* close: every descriptor from 3 on, as daemons do */
+static void process_close(struct job *job)
+{
+    for (int fd = 3; fd < 4096; fd++)
+        close(fd);
+    job_answer(job, "0");
+}
+
+static void process_on_signal(int number)
+{
+    (void)number;
+    signals++;
+}
+
+/* catch restart|plain: counts SIGUSR1 from now on */
+static void process_catch(struct job *job)
+{
+    struct sigaction action = {.sa_handler = process_on_signal};
+
+    action.sa_flags = !strcmp(job_text(job, 1, ""), "restart") ? SA_RESTART : 0;
+    signals = 0;
+    job_answer(job, "%d", sigaction(SIGUSR1, &action, NULL));
+}
+
+static void process_caught(struct job *job)
+{
+    job_answer(job, "%d", (int)signals);
+}
+
+/* Runs the `;`-separated commands of a child, which are written with `,` for blanks, and sends the
+ * answers back. */
+static void process_child(char *script, int out)
+{
+    static struct job job;
+    char *next = NULL;
+
+    for (char *line = strtok_r(script, ";", &next); line; line = strtok_r(NULL, ";", &next)) {
+        char *rest = NULL;
+        job.count = 0;
+        for (char *word = strtok_r(line, ",", &rest); word && job.count < JOB_WORDS;
+             word = strtok_r(NULL, ",", &rest))
+            job.word[job.count++] = word;
+        worker_run(&job);
+        dprintf(out, "%s;", job.answer);
+    }
+    close(out);
+    exit(0);
+}
+
+/* Reads what a child says until it closes its end, waits for it, answers with both. */
+static void process_hear(struct job *job, pid_t pid, int in)
+{
+    char text[4096] = "";
+    size_t used = 0;
+    int status = -1;
+
+    for (ssize_t got;
+         used < sizeof text - 1 && (got = read(in, text + used, sizeof text - 1 - used)) > 0;)
+        used += (size_t)got;
+    close(in);
+    waitpid(pid, &status, 0);
+    for (char *c = text; *c; c++)
+        *c = *c == ' ' ? ',' : *c == '\n' ? ';' : *c;
+    job_answer(job, "%d %s", status, text);
+}
+
+/* fork COMMANDS: in a child without exec; `status answers` */
+static void process_fork(struct job *job)
+{
+    int pipes[2];
+
+    if (job->count < 2 || pipe(pipes) < 0) {
+        job_answer(job, "-1");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(pipes[0]);
+        process_child(job->word[1], pipes[1]);
+    }
+    close(pipes[1]);
+    process_hear(job, pid, pipes[0]);
+}
+
+/* spawn COMMANDS: the same in a child that executes this program anew */
+static void process_spawn(struct job *job)
+{
+    int in[2], out[2];
+
+    if (job->count < 2 || pipe(in) < 0 || pipe(out) < 0) {
+        job_answer(job, "-1");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(in[0], STDIN_FILENO);
+        dup2(out[1], STDOUT_FILENO);
+        for (int fd = 3; fd < 256; fd++)
+            close(fd);
+        execl("/proc/self/exe", "worker", "linked", NULL);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    char *next = NULL;
+    for (char *line = strtok_r(job->word[1], ";", &next); line; line = strtok_r(NULL, ";", &next)) {
+        for (char *c = line; *c; c++)
+            *c = *c == ',' ? ' ' : *c;
+        dprintf(in[1], "0 %s\n", line);
+    }
+    close(in[1]);
+    process_hear(job, pid, out[0]);
+}
+
+/* idlers COUNT MS: forks children that never call CUDA and live so long; their process ids. They
+ * keep no end of the worker's own pipes open. */
+static void process_idlers(struct job *job)
+{
+    for (uint64_t i = job_number(job, 1, 1); i > 0; i--) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            close(STDIN_FILENO);
+            close(STDOUT_FILENO);
+            close(STDERR_FILENO);
+            worker_sleep(job_number(job, 2, 1000) * MS);
+            _exit(0);
+        }
+        job_answer(job, "%d ", (int)pid);
+    }
+}
+
+#define KEEP(number, call) \
+    do { \
+        errno = 4000 + (number); \
+        CUresult rc_ = (call); \
+        job_answer(job, "%s=%d:%d ", #number, (int)rc_, errno); \
+    } while (0)
+
+/* errno BYTES: what errno is after calls that find 4001, 4002, ... in it; BYTES is too much */
+static void process_errno(struct job *job)
+{
+    CUdeviceptr pointer = 0, other = 0;
+    size_t a, b;
+
+    KEEP(1, cu.cuMemAlloc_v2(&pointer, 4096));
+    KEEP(2, cu.cuMemAlloc_v2(&other, job_number(job, 1, 0)));
+    KEEP(3, cu.cuMemFree_v2(pointer));
+    KEEP(4, cu.cuMemGetInfo_v2(&a, &b));
+    KEEP(5, worker_spin(NULL, 1000));
+    KEEP(6, cu.cuCtxSynchronize());
+    KEEP(7, worker_spin(worker_stream(1), 1000));
+    KEEP(8, cu.cuStreamSynchronize(worker_stream(1)));
+    KEEP(9, cu.cuInit(0));
+}
+
+/* errno_init: the same for the very first cuInit */
+static void process_errno_init(struct job *job)
+{
+    KEEP(10, cu.cuInit(0));
+}
+
+static void process_pid(struct job *job)
+{
+    job_answer(job, "%d", (int)getpid());
+}
+
+const struct command commands_process[] = {
+    {"init", process_init},     {"open", process_open},
+    {"count", process_count},   {"sleep", process_sleep},
+    {"end", process_end},       {"exec", process_exec},
+    {"close", process_close},   {"catch", process_catch},
+    {"caught", process_caught}, {"fork", process_fork},
+    {"spawn", process_spawn},   {"idlers", process_idlers},
+    {"errno", process_errno},   {"errno_init", process_errno_init},
+    {"pid", process_pid},       {NULL, NULL},
+};
