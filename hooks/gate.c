@@ -321,8 +321,10 @@ static void gate_pass_in_turn(struct gate_pass *pass)
             meter_before(gate);
         gate_mark_up(pass);
         uint64_t lease = atomic_load(&gate->lease);
-        if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token))
+        if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token)) {
+            pass->lease = lease;
             return;
+        }
         gate_mark_undo(pass);
         gate_take(gate);
         if (!guest_attached()) {
@@ -353,10 +355,10 @@ void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
 }
 
 /* The token was taken away between the check and the driver's answer: a late submission. */
-static void gate_late(struct gate *gate, uint64_t lease)
+static void gate_late(const struct gate_pass *pass)
 {
-    struct ring *ring = gate->ring;
-    if ((lease & ~GATE_SLOW) != atomic_load(gate->token) && !(lease & GATE_CLOSED))
+    struct ring *ring = pass->gate->ring;
+    if ((pass->lease & ~GATE_SLOW) != atomic_load(pass->gate->token))
         slot_count(ring_shared(ring), ring->slot, overruns, 1);
 }
 
@@ -365,10 +367,9 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
     int error = errno;
     struct gate *gate = pass->gate;
     if (gate) {
-        uint64_t lease = atomic_load(&gate->lease);
-        if (rc == CUDA_SUCCESS && guest.mode == CONFIG_ENFORCE && (lease & GATE_SLOW)) {
+        if (rc == CUDA_SUCCESS && (pass->lease & GATE_SLOW)) { /* as it was on entering */
             meter_after(gate, pass, !guest.overlaps);
-            gate_late(gate, lease);
+            gate_late(pass);
         }
         atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
         gate_leave(pass->mark);

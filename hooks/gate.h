@@ -69,6 +69,7 @@ enum gate_look { GATE_WAIT, GATE_AGAIN, GATE_OPEN };
 struct gate_pass {
     struct gate_mark *mark;
     struct gate *gate; /* NULL: passes freely */
+    uint64_t lease;    /* under which it went in */
     CUstream stream;
     struct context *context;
 };

@@ -248,10 +248,8 @@ static bool keeper_idle(struct gate *gate, struct keeper *k, uint64_t now)
     if ((gate->meter.blind || !meter_poll(gate)) && !keeper_verify(gate, k, now))
         return false;
     k->idle_ns = synced ? synced : now;
-    if (!synced && !keeper_active(gate, k)) {
-        meter_clear(gate);
+    if (!synced && meter_clear_quiet(gate, k->launches))
         atomic_store(&gate->synced_ns, now);
-    }
     return true;
 }
 

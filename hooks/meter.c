@@ -119,8 +119,8 @@ static bool meter_collect_locked(struct meter *meter)
     uint64_t from = 0, number = 0;
     unsigned launches = 0;
     while (meter_oldest(meter, &marker)) {
-        if (marker.event && !marker.context->closing &&
-            real.cuEventQuery(marker.event) == CUDA_ERROR_NOT_READY)
+        if (marker.event &&
+            (marker.context->closing || real.cuEventQuery(marker.event) == CUDA_ERROR_NOT_READY))
             break;
         from = launches ? from : marker.recorded_ns;
         number = marker.number;
@@ -296,6 +296,18 @@ void meter_clear(struct gate *gate)
     lock_take(&gate->meter.lock);
     meter_reset(&gate->meter, clock_now());
     lock_put(&gate->meter.lock);
+}
+
+/* A launch is counted here before its mark comes down, and counts for the gate after. So with no
+ * mark up and the gate's count unchanged under the lock, the next one is counted after this. */
+bool meter_clear_quiet(struct gate *gate, uint64_t launches)
+{
+    lock_take(&gate->meter.lock);
+    bool quiet = !gate_inside(gate) && gate_count(gate) == launches;
+    if (quiet)
+        meter_reset(&gate->meter, clock_now());
+    lock_put(&gate->meter.lock);
+    return quiet;
 }
 
 void meter_relent(struct gate *gate)

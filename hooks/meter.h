@@ -71,8 +71,12 @@ bool meter_sure(struct gate *gate);
 /* Launches whose completion no marker will tell. */
 unsigned meter_unmarked(struct gate *gate);
 
-/* All work is known to be done, from elsewhere. */
+/* All work is known to be done, from elsewhere; the gate is closed. */
 void meter_clear(struct gate *gate);
+
+/* The same while the gate is open, of the work of the first `launches` submissions: true when there
+ * were no others and none is under way. */
+bool meter_clear_quiet(struct gate *gate, uint64_t launches);
 
 /* What is out may be waiting for the next launches: they wait only a little, each longer than the
  * one before. */
