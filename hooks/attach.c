@@ -36,8 +36,7 @@ static struct ring attach_rings[GATE_DEVICES];
 /* The inode that Linux gives the first PID namespace. */
 #define ATTACH_HOST_PID_NAMESPACE UINT64_C(0xeffffffc)
 
-/* ---- Who this process is ------------------------------------------------------------------------
- */
+/* ---- Who this process is ---- */
 
 static void attach_display(char *text, size_t size)
 {
@@ -67,8 +66,7 @@ static void attach_identify(struct tenant_spec *spec)
         snprintf(spec->display, sizeof spec->display, "%s", spec->key);
 }
 
-/* ---- The devices --------------------------------------------------------------------------------
- */
+/* ---- The devices ---- */
 
 static CUresult attach_device(struct gate *gate, int ordinal, char *name, size_t size)
 {
@@ -172,8 +170,7 @@ static int attach_devices(void)
     return 0;
 }
 
-/* ---- Start and end ------------------------------------------------------------------------------
- */
+/* ---- Start and end ---- */
 
 static void attach_before_fork(void)
 {
@@ -283,8 +280,7 @@ CUresult attach_init(unsigned int flags)
     return rc;
 }
 
-/* ---- A ring that lost its name
- * ------------------------------------------------------------------- */
+/* ---- A ring that lost its name ---- */
 
 /* The old mapping stays: threads may still be looking at it, and they will look again. */
 static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)

@@ -100,8 +100,7 @@ static void gate_barrier(void)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* ---- Which gate --------------------------------------------------------------------------------
- */
+/* ---- Which gate ---- */
 
 struct gate *gate_of_device(CUdevice device)
 {
@@ -135,8 +134,7 @@ static struct gate *gate_of_stream(CUstream stream)
     return rc == CUDA_SUCCESS ? gate_of_device(device) : NULL;
 }
 
-/* ---- The lease ---------------------------------------------------------------------------------
- */
+/* ---- The lease ---- */
 
 bool gate_must_be_slow(const struct gate *gate)
 {
@@ -211,8 +209,7 @@ bool gate_books_quiet(void)
     return true;
 }
 
-/* ---- The slow way ------------------------------------------------------------------------------
- */
+/* ---- The slow way ---- */
 
 static void gate_say(const struct gate *gate, uint64_t since, uint64_t now, bool *said)
 {

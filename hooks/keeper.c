@@ -77,8 +77,7 @@ static struct keeper *keeper_of(const struct gate *gate)
     return &keepers[gate - guest.gate];
 }
 
-/* ---- Passing the token -------------------------------------------------------------------------
- */
+/* ---- Passing the token ---- */
 
 static void keeper_books(struct gate *gate)
 {
@@ -142,8 +141,7 @@ static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
     return keeper_pass(gate, k, false);
 }
 
-/* ---- Closing and draining ----------------------------------------------------------------------
- */
+/* ---- Closing and draining ---- */
 
 /* Lets threads of this process pass that the work on the GPU may be waiting for. */
 static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
@@ -206,8 +204,7 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
     return keeper_closing(gate, k);
 }
 
-/* ---- Holding -----------------------------------------------------------------------------------
- */
+/* ---- Holding ---- */
 
 /* Whether the submitting threads have done anything since the last look. */
 static bool keeper_active(const struct gate *gate, struct keeper *k)
@@ -374,8 +371,7 @@ static uint64_t keeper_look(struct gate *gate)
     return until;
 }
 
-/* ---- Once a second ------------------------------------------------------------------------------
- */
+/* ---- Once a second ---- */
 
 /* A ring that lost its name is left for the one that has it now. While there is none (the directory
  * is gone, say) the old one goes on; that is tried again less and less often. */
@@ -393,8 +389,7 @@ static void keeper_tend(struct gate *gate)
         k->move_skip = k->move_wait = k->move_wait < 64 ? 2 * k->move_wait + 1 : 64;
 }
 
-/* ---- The loop -----------------------------------------------------------------------------------
- */
+/* ---- The loop ---- */
 
 static void keeper_nap(const uint32_t *news, uint64_t until)
 {
