@@ -5,6 +5,7 @@
  */
 #include "allocs.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -28,6 +29,71 @@ struct allocs_shard {
 };
 
 static struct allocs_shard allocs[ALLOCS_SHARDS];
+
+/* ---- Which pieces of the address space hold allocations -----------------------------------------
+ */
+
+/* How many allocations touch each piece of 2 MiB, for the whole address space of a process: leaves
+ * of counters, each for 32 GiB, made when an allocation first touches them and kept. */
+#define ALLOCS_PIECE_SHIFT 21
+#define ALLOCS_LEAF_SHIFT 14
+#define ALLOCS_LEAF ((size_t)1 << ALLOCS_LEAF_SHIFT)
+#define ALLOCS_LEAVES ((size_t)1 << (48 - ALLOCS_PIECE_SHIFT - ALLOCS_LEAF_SHIFT))
+
+typedef _Atomic uint16_t allocs_count;
+static allocs_count *_Atomic allocs_leaf[ALLOCS_LEAVES];
+
+static allocs_count *allocs_leaf_make(allocs_count *_Atomic *place)
+{
+    allocs_count *none = NULL;
+    void *memory = mmap(NULL, ALLOCS_LEAF * sizeof *none, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    if (atomic_compare_exchange_strong(place, &none, memory))
+        return memory;
+    munmap(memory, ALLOCS_LEAF * sizeof *none);
+    return none;
+}
+
+/* A piece's counter; NULL when there is none. */
+static allocs_count *allocs_piece(uint64_t piece, bool make)
+{
+    if (piece >> ALLOCS_LEAF_SHIFT >= ALLOCS_LEAVES)
+        return NULL;
+    allocs_count *_Atomic *place = &allocs_leaf[piece >> ALLOCS_LEAF_SHIFT];
+    allocs_count *leaf = *place;
+    if (!leaf && make)
+        leaf = allocs_leaf_make(place);
+    return leaf ? &leaf[piece & (ALLOCS_LEAF - 1)] : NULL;
+}
+
+/* Under the lock of the pointer's shard. A counter that could not be made when it was to go up
+ * stays at 0 when it is to go down. */
+static void allocs_touch(uint64_t pointer, uint64_t bytes, bool add)
+{
+    uint64_t last = (pointer + (bytes ? bytes - 1 : 0)) >> ALLOCS_PIECE_SHIFT;
+    for (uint64_t i = pointer >> ALLOCS_PIECE_SHIFT; i <= last; i++) {
+        allocs_count *count = allocs_piece(i, add);
+        if (count && (add || atomic_load_explicit(count, memory_order_relaxed)))
+            atomic_fetch_add_explicit(count, add ? 1 : UINT16_MAX, memory_order_relaxed);
+    }
+}
+
+bool allocs_inside(uint64_t address)
+{
+    allocs_count *count = allocs_piece(address >> ALLOCS_PIECE_SHIFT, false);
+    return count && atomic_load_explicit(count, memory_order_relaxed) != 0;
+}
+
+static void allocs_forget_pieces(void)
+{
+    for (size_t i = 0; i < ALLOCS_LEAVES; i++)
+        if (allocs_leaf[i]) {
+            munmap((void *)allocs_leaf[i], ALLOCS_LEAF * sizeof(allocs_count));
+            allocs_leaf[i] = NULL;
+        }
+}
 
 static uint64_t allocs_hash(uint64_t pointer)
 {
@@ -87,8 +153,11 @@ bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *b
     bool room = (shard->used + 1) * 4 <= shard->size * 3 || allocs_grow(shard);
     if (room) {
         struct allocs_entry *entry = &shard->entry[allocs_find(shard, pointer)];
-        if (entry->pointer)
+        if (entry->pointer) {
             *before = allocs_item(entry);
+            allocs_touch(pointer, before->bytes, false);
+        }
+        allocs_touch(pointer, item.bytes, true);
         shard->used += entry->pointer == 0;
         *entry = (struct allocs_entry){
             .pointer = pointer, .bytes = item.bytes, .gate = item.gate, .owner = item.owner};
@@ -120,6 +189,7 @@ bool allocs_take(uint64_t pointer, struct allocs_item *item)
     bool found = shard->size && pointer && shard->entry[i].pointer == pointer;
     if (found) {
         *item = allocs_item(&shard->entry[i]);
+        allocs_touch(pointer, item->bytes, false);
         allocs_close(shard, i);
     }
     lock_put(&shard->lock);
@@ -133,6 +203,7 @@ static uint64_t allocs_sweep(struct allocs_shard *shard, unsigned owner)
     for (size_t i = 0; i < shard->size;) {
         if (shard->entry[i].pointer && shard->entry[i].owner == owner) {
             bytes += shard->entry[i].bytes;
+            allocs_touch(shard->entry[i].pointer, shard->entry[i].bytes, false);
             allocs_close(shard, i);
         } else {
             i++;
@@ -159,4 +230,5 @@ void allocs_reset(void)
             munmap(allocs[i].entry, allocs[i].size * sizeof *allocs[i].entry);
         memset(&allocs[i], 0, sizeof allocs[i]);
     }
+    allocs_forget_pieces();
 }

@@ -27,6 +27,11 @@ bool allocs_take(uint64_t pointer, struct allocs_item *item);
 /* Takes out all that goes with a context; their bytes. */
 uint64_t allocs_take_owner(unsigned owner);
 
+/* Whether an address lies inside an allocation, or in the same 2 MiB as one: the driver gives such
+ * a piece of the address space to the device alone. No lock, two loads; false when there was no
+ * room for the map. */
+bool allocs_inside(uint64_t address);
+
 /* Forgets everything: for a process that attaches. */
 void allocs_reset(void);
 

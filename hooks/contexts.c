@@ -218,25 +218,59 @@ bool contexts_check(CUresult rc)
     return true;
 }
 
-static void contexts_record_stream(CUstream stream, void *arg)
+/* Makes the collector wait for what a stream of the current context has been given so far. */
+static CUresult contexts_collect(struct context *context, CUstream stream)
 {
-    CUresult *rc = arg;
     CUevent event;
-    if (*rc != CUDA_SUCCESS || real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        return;
-    *rc = real.cuEventRecord(event, stream);
-    if (*rc == CUDA_SUCCESS)
-        *rc = real.cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0);
+    CUresult rc = CUDA_SUCCESS;
+    if (!context->collector)
+        rc = real.cuStreamCreate(&context->collector, CU_STREAM_NON_BLOCKING);
+    if (rc == CUDA_SUCCESS)
+        rc = real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    rc = real.cuEventRecord(event, stream);
+    if (rc == CUDA_SUCCESS)
+        rc = real.cuStreamWaitEvent(context->collector, event, 0);
     real.cuEventDestroy_v2(event);
+    return rc;
 }
 
-/* Without cuCtxRecordEvent: the legacy stream is made to wait for each non-blocking stream, and as
- * a barrier it comes behind all blocking ones; one event in it then stands for all. */
+struct contexts_plain {
+    struct context *context;
+    CUresult rc;
+};
+
+static void contexts_collect_one(CUstream stream, void *arg)
+{
+    struct contexts_plain *plain = arg;
+    if (plain->rc == CUDA_SUCCESS)
+        plain->rc = contexts_collect(plain->context, stream);
+}
+
+/* Without cuCtxRecordEvent: the collector waits for each non-blocking stream and for the legacy
+ * stream, which as a barrier comes behind all blocking ones; an event in it then stands for all. */
 static CUresult contexts_record_plain(struct context *context)
 {
-    CUresult rc = CUDA_SUCCESS;
-    streams_each(context->handle, contexts_record_stream, &rc);
-    return rc == CUDA_SUCCESS ? real.cuEventRecord(context->drain_event, CU_STREAM_LEGACY) : rc;
+    struct contexts_plain plain = {.context = context};
+    streams_each(context->handle, contexts_collect_one, &plain);
+    contexts_collect_one(CU_STREAM_LEGACY, &plain);
+    return plain.rc == CUDA_SUCCESS ? real.cuEventRecord(context->drain_event, context->collector)
+                                    : plain.rc;
+}
+
+void contexts_stream_dying(CUcontext handle, CUstream stream)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct context *context = contexts_find(handle);
+    if (REAL_HAS(cuCtxRecordEvent) || !context || context->closing ||
+        real.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
+        return;
+    real.cuThreadExchangeStreamCaptureMode(&mode);
+    if (!streams_capturing(stream))
+        contexts_collect(context, stream);
+    real.cuThreadExchangeStreamCaptureMode(&mode);
+    real.cuCtxPopCurrent_v2(&(CUcontext){0});
 }
 
 static CUresult contexts_record(struct context *context)
@@ -247,7 +281,6 @@ static CUresult contexts_record(struct context *context)
     if (!context->drain_event)
         rc = real.cuEventCreate(&context->drain_event, CU_EVENT_DISABLE_TIMING);
     if (rc == CUDA_SUCCESS) {
-#if CUDA_VERSION >= 12050
         rc = context->plain_drain || !REAL_HAS(cuCtxRecordEvent)
                  ? CUDA_ERROR_NOT_SUPPORTED
                  : real.cuCtxRecordEvent(context->handle, context->drain_event);
@@ -255,9 +288,6 @@ static CUresult contexts_record(struct context *context)
             context->plain_drain = true;
             rc = contexts_record_plain(context);
         }
-#else
-        rc = contexts_record_plain(context);
-#endif
     }
     real.cuCtxPopCurrent_v2(&(CUcontext){0});
     return rc;

@@ -23,8 +23,9 @@ struct context {
     unsigned closing; /* hooked destroy, reset or release calls under way */
     bool faulted;     /* its calls fail for good: counts as drained */
     bool draining;    /* drain_event has been recorded in this drain */
-    bool plain_drain; /* no cuCtxRecordEvent here: events in the legacy and non-blocking streams */
+    bool plain_drain; /* no cuCtxRecordEvent here: the collector stands for all streams */
     CUevent drain_event;
+    CUstream collector; /* of ours, non-blocking: waits for what a plain drain must cover */
     CUevent marker[METER_MARKERS]; /* made when first used */
 };
 
@@ -56,6 +57,9 @@ bool contexts_alone(const struct gate *gate);
 /* A call of the program ended with rc: true when it is a sticky error, and then the current context
  * counts as lost. */
 bool contexts_check(CUresult rc);
+
+/* A non-blocking stream is about to be destroyed; its work goes on. Under guest.driver_lock. */
+void contexts_stream_dying(CUcontext handle, CUstream stream);
 
 /* The number of a record, to remember who owns an allocation. */
 unsigned contexts_number(const struct context *context);

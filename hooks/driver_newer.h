@@ -1,12 +1,14 @@
 /*
  * driver_newer: what the driver API has got since CUDA 11.8, as far as it submits work, takes
  * memory, makes contexts or looks functions up. Included by driver.h alone. Prototypes stand here
- * without conditions: where cuda.h has one too, the compiler proves that both say the same. The
- * structures are named and not described, since the hooks pass them on unread. Nothing here may
- * depend on which functions the driver at run time has.
+ * without conditions: where cuda.h has one too, the compiler proves that both say the same. Of the
+ * structures only those are described that the hooks read; assertions prove their layout with every
+ * header. Nothing here may depend on which functions the driver at run time has.
  */
 #ifndef CUSLICE_HOOKS_DRIVER_NEWER_H
 #define CUSLICE_HOOKS_DRIVER_NEWER_H
+
+#include <stddef.h>
 
 #pragma GCC visibility push(default)
 
@@ -99,8 +101,42 @@ CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *context, CUgreenCtx 
         CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count
 #if CUDA_VERSION < 12080
 typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
-typedef struct CUDA_MEMCPY3D_BATCH_OP_st CUDA_MEMCPY3D_BATCH_OP;
+typedef enum CUmemcpy3DOperandType_enum {
+    CU_MEMCPY_OPERAND_TYPE_POINTER = 1,
+    CU_MEMCPY_OPERAND_TYPE_ARRAY = 2,
+    CU_MEMCPY_OPERAND_TYPE_MAX = 0x7FFFFFFF
+} CUmemcpy3DOperandType;
+typedef struct CUmemcpy3DOperand_st {
+    CUmemcpy3DOperandType type;
+    union {
+        struct {
+            CUdeviceptr ptr;
+            size_t rowLength;
+            size_t layerHeight;
+            CUmemLocation locHint;
+        } ptr;
+        struct {
+            CUarray array;
+            size_t offset[3];
+        } array;
+    } op;
+} CUmemcpy3DOperand;
+typedef struct CUDA_MEMCPY3D_BATCH_OP_st {
+    CUmemcpy3DOperand src;
+    CUmemcpy3DOperand dst;
+    size_t extent[3];
+    unsigned int order; /* an enumeration */
+    unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
 #endif
+_Static_assert(offsetof(CUmemcpy3DOperand, op.ptr.ptr) == 8 &&
+                   offsetof(CUmemcpy3DOperand, op.array.array) == 8 &&
+                   sizeof(CUmemcpy3DOperand) == 40,
+               "an operand of a batched copy, as every header has it");
+_Static_assert(offsetof(CUDA_MEMCPY3D_BATCH_OP, src) == 0 &&
+                   offsetof(CUDA_MEMCPY3D_BATCH_OP, dst) == 40 &&
+                   sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112,
+               "a batched copy, as every header has it");
 typedef struct CUmemDecompressParams_st CUmemDecompressParams;
 CUresult cuMemBatchDecompressAsync(DECOMPRESS_PARAMETERS);
 CUresult cuMemBatchDecompressAsync_ptsz(DECOMPRESS_PARAMETERS);

@@ -6,6 +6,7 @@
 #include "attach.h"
 #include "charge.h"
 #include "contexts.h"
+#include "copies.h"
 #include "gate.h"
 #include "pairs.h"
 #include "query.h"
@@ -38,19 +39,41 @@
         return rc; \
     }
 
+#define COPY(name, within, stream_, flavour, after, ...) \
+    static __attribute__((noinline)) CUresult entry_gated_##name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct gate_pass pass; \
+        gate_enter_slow(&pass, stream_, flavour); \
+        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        gate_leave_slow(&pass, rc); \
+        return rc; \
+    } \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        bool inside = within; \
+        uint64_t before __attribute__((unused)) = gate_sync_begin(); \
+        CUresult rc = inside || copies_gated() ? entry_gated_##name(PAIRS_PASS(__VA_ARGS__)) \
+                                               : real.name(PAIRS_PASS(__VA_ARGS__)); \
+        if (!inside) \
+            after; \
+        return rc; \
+    }
+
 #define SYNC(name, done, ...) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
+        uint64_t before = gate_sync_begin(); \
         CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
-        gate_synced(rc, done); \
+        gate_synced(rc, before, done); \
         return rc; \
     }
 
 #define SYNC_VOID(name, done) \
     CUresult name(void) \
     { \
+        uint64_t before = gate_sync_begin(); \
         CUresult rc = real.name(); \
-        gate_synced(rc, done); \
+        gate_synced(rc, before, done); \
         return rc; \
     }
 

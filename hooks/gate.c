@@ -41,6 +41,7 @@ static void gate_mark_drop(void *value)
 {
     struct gate_mark *mark = value;
     gate_mark_mine = NULL;
+    streams_thread_gone(mark);
     atomic_store(&mark->entered, (atomic_load(&mark->entered) + 1) & ~UINT64_C(1));
     atomic_store(&mark->books, (atomic_load(&mark->books) + 1) & ~UINT64_C(1));
     atomic_store(&mark->taken, false);
@@ -355,7 +356,7 @@ void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
 static void gate_late(const struct gate_pass *pass)
 {
     struct ring *ring = pass->gate->ring;
-    if ((pass->lease & ~GATE_SLOW) != atomic_load(pass->gate->token))
+    if (!ring_holds(ring, atomic_load(pass->gate->token)))
         slot_count(ring_shared(ring), ring->slot, overruns, 1);
 }
 
@@ -385,7 +386,13 @@ static void gate_idle(struct gate *gate)
         ring_poke(ring_shared(gate->ring), gate->ring->slot);
 }
 
-void gate_synced(CUresult rc, CUstream done)
+uint64_t gate_sync_begin(void)
+{
+    struct gate *gate = guest_attached() ? gate_current() : NULL;
+    return gate ? atomic_load(&gate->meter.total) : 0;
+}
+
+void gate_synced(CUresult rc, uint64_t before, CUstream done)
 {
     int error = errno;
     if (!guest_attached() || !guest.turns)
@@ -394,7 +401,7 @@ void gate_synced(CUresult rc, CUstream done)
     struct gate *gate = gate_current();
     if (gate && (rc == CUDA_SUCCESS || lost) && guest.mode == CONFIG_ENFORCE &&
         (atomic_load(&gate->lease) & GATE_SLOW) &&
-        meter_synced(gate, lost ? GATE_ALL : done, gate_mark_mine, contexts_note()))
+        meter_synced(gate, before, lost ? GATE_ALL : done, gate_mark_mine, contexts_note()))
         gate_idle(gate);
     errno = error;
 }

@@ -169,8 +169,10 @@ static inline CUstream gate_config_stream(const CUlaunchConfig *config)
     return config->hStream;
 }
 
-/* After a synchronising call: what it says about outstanding work. */
-void gate_synced(CUresult rc, CUstream done);
+/* Around a synchronising call: what it says about outstanding work, of which it covers what was
+ * submitted before it began. */
+uint64_t gate_sync_begin(void);
+void gate_synced(CUresult rc, uint64_t before, CUstream done);
 
 /* The device that the current context of this thread is on; NULL when there is none. */
 struct gate *gate_current(void);

@@ -42,7 +42,7 @@
 #define KEEPER_LOOK_LEAST_NS (15 * CLOCK_US)
 #define KEEPER_LOOK_MOST_NS (500 * CLOCK_US)
 #define KEEPER_EXIT_NS (50 * CLOCK_MS)
-#define KEEPER_STUCK_NS (10 * CLOCK_MS)
+#define KEEPER_RELENTS 6u
 #define KEEPER_RELENT_NS (5 * CLOCK_MS)
 
 enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_DRAINING };
@@ -55,6 +55,7 @@ struct keeper {
     uint64_t
         stuck_ns; /* the drain should have ended: threads at the gate may be what it waits for */
     uint64_t relent_ns; /* the gate is open for them until then */
+    unsigned relents;   /* in vain: each makes the next one wait twice as long */
     uint64_t unclaimed_token, unclaimed_ns;
     uint64_t turn_token, turn_end_ns; /* of the turn being held; its end never moves */
     uint64_t verify_ns;               /* the event over all streams was recorded */
@@ -100,6 +101,7 @@ static void keeper_settle(struct gate *gate, struct keeper *k, bool drained)
     k->step = KEEPER_HOLDING;
     k->idle_ns = 0;
     k->verifying = false;
+    k->relents -= drained && k->relents;
     atomic_store(&ring_me(ring)->closing_ns, 0);
     atomic_fetch_add(&ring_shared(ring)->drain_ns, clock_now() - k->closed_ns);
     if (drained)
@@ -147,6 +149,7 @@ static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
 static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
 {
     meter_relent(gate);
+    k->relents = k->relents < KEEPER_RELENTS ? k->relents + 1 : KEEPER_RELENTS;
     k->relent_ns = now + KEEPER_RELENT_NS;
     k->step = KEEPER_HOLDING;
     if (gate_relent(gate, k->token))
@@ -164,9 +167,12 @@ static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
         return keeper_pass(gate, k, true);
     if (now >= k->give_up_ns)
         return keeper_overrun(gate, k);
+    meter_poll(gate);
+    uint64_t until = meter_busy_until(gate);
+    if (until + meter_stuck(gate, k->relents) > k->stuck_ns) /* it gets on */
+        k->stuck_ns = until + meter_stuck(gate, k->relents);
     if (now >= k->stuck_ns && atomic_load(&gate->waiters))
         return keeper_relent(gate, k, now);
-    uint64_t until = meter_busy_until(gate);
     uint64_t nap = elapsed / 16;
     if (until > now + 4 * KEEPER_LOOK_LEAST_NS && until - now < KEEPER_LOOK_MOST_NS)
         nap = until - now - 2 * KEEPER_LOOK_LEAST_NS;
@@ -198,7 +204,7 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
         k->give_up_ns = (slice_end > now ? slice_end : now) + segment_allowance(ring_shared(ring));
     }
     k->token = token;
-    k->stuck_ns = (until > now ? until : now) + KEEPER_STUCK_NS;
+    k->stuck_ns = (until > now ? until : now) + meter_stuck(gate, k->relents);
     k->step = KEEPER_CLOSING;
     atomic_store(&ring_me(ring)->closing_ns, now);
     return keeper_closing(gate, k);

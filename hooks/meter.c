@@ -7,7 +7,8 @@
  * A program may queue work that waits for what the same thread does later; then no waiting here
  * helps. So the wait ends 10 ms after the work should have, the launch passes and is counted; the
  * next waits twice as long, and so on for about a second in all; then the bound is off until
- * something is seen done or the program synchronises.
+ * something is seen done or the program synchronises. Since the wait grows with what is out beyond
+ * the bound, a GPU that is merely slower than expected does not fill up.
  */
 #include "meter.h"
 
@@ -23,10 +24,12 @@
 #define METER_BOUND_NS CLOCK_MS
 #define METER_EARLY_NS (150 * CLOCK_US)
 #define METER_PATIENCE_NS (10 * CLOCK_MS)
-#define METER_PATIENCE_MOST_NS (640 * CLOCK_MS)
+/* The wait doubles with each launch beyond the bound; after so many of them the bound is off. */
+#define METER_BEYOND 6u
+/* Being kept off the CPUs for longer than this is no waiting in vain. */
+#define METER_ABSENT_NS CLOCK_MS
 /* Work that ends so soon after a launch was let through had been waiting for its thread. */
 #define METER_PROOF_NS (5 * CLOCK_MS)
-#define METER_RELENT_NS (100 * CLOCK_US)
 #define METER_NAP_LEAST_NS (50 * CLOCK_US)
 #define METER_NAP_MOST_NS (500 * CLOCK_US)
 
@@ -41,7 +44,7 @@ static uint64_t meter_bound(const struct gate *gate)
 static unsigned meter_room(const struct meter *meter, uint64_t bound)
 {
     if (meter->unit_ns == 0)
-        return 2;
+        return 1;
     uint64_t room = bound / meter->unit_ns;
     return room < 1 ? 1 : room > 1000 ? 1000 : (unsigned)room;
 }
@@ -51,7 +54,8 @@ static uint64_t meter_excess(const struct meter *meter, uint64_t bound, uint64_t
 {
     unsigned room = meter_room(meter, bound);
     uint64_t left = meter->busy_until_ns > now ? meter->busy_until_ns - now : 0;
-    if (meter->relaxed || meter->out < room)
+    bool full = meter->mixed && meter->count == METER_MARKERS;
+    if (meter->relaxed || (meter->out < room && !full))
         return 0;
     bool early = meter->out == room && meter->unit_ns && left <= METER_EARLY_NS;
     bool unknowable = meter->count == 0 && left == 0;
@@ -76,15 +80,14 @@ static void meter_learn(struct meter *meter, unsigned launches, uint64_t from, u
                         uint64_t now)
 {
     from = from > meter->done_ns ? from : meter->done_ns;
-    bool waited_for = number <= meter->given_up;
-    if (waited_for && now - meter->given_up_ns < METER_PROOF_NS)
-        meter->dependent = true;
+    bool waited_for = number <= meter->given_up && now - meter->given_up_ns < METER_PROOF_NS;
+    meter->dependent |= waited_for;
     if (launches && now > from && !waited_for)
         meter->unit_ns = meter_mean(meter->unit_ns, (now - from) / launches);
     meter->done_ns = now;
     meter->out -= launches < meter->out ? launches : meter->out;
     meter->busy_until_ns = now + meter->out * meter->unit_ns;
-    meter->patience_ns = 0;
+    meter->relenting = false;
     meter->relaxed = false;
 }
 
@@ -98,40 +101,56 @@ static bool meter_oldest(struct meter *meter, struct meter_marker *marker)
     return have;
 }
 
-/* Takes the first marker off if it is still the one with this number; its launches. */
-static unsigned meter_pop(struct meter *meter, uint64_t number)
+/* What one look has found done. */
+struct meter_found {
+    unsigned launches;
+    uint64_t from, number;
+    uint64_t resets; /* of the meter when the look began */
+};
+
+/* Takes the first marker off if it is still this one. */
+static void meter_pop(struct meter *meter, const struct meter_marker *marker,
+                      struct meter_found *found)
 {
-    unsigned launches = 0;
     lock_take(&meter->lock);
-    if (meter->count > 0 && meter->marker[meter->first].number == number) {
-        launches = meter->marker[meter->first].launches;
+    if (meter->count > 0 && meter->resets == found->resets &&
+        meter->marker[meter->first].number == marker->number) {
+        found->from = found->launches ? found->from : marker->recorded_ns;
+        found->number = marker->number;
+        found->launches += marker->launches;
         meter->first = (meter->first + 1) % METER_MARKERS;
         meter->count--;
     }
     lock_put(&meter->lock);
-    return launches;
+}
+
+static bool meter_account(struct meter *meter, const struct meter_found *found)
+{
+    lock_take(&meter->lock);
+    if (found->launches && meter->resets == found->resets)
+        meter_learn(meter, found->launches, found->from, found->number, clock_now());
+    lock_put(&meter->lock);
+    return found->launches > 0;
 }
 
 /* Under guest.driver_lock: no context dies and no capture begins meanwhile. */
 static bool meter_collect_locked(struct meter *meter)
 {
     struct meter_marker marker = {0};
-    uint64_t from = 0, number = 0;
-    unsigned launches = 0;
+    struct meter_found found = {0};
+    lock_take(&meter->lock);
+    found.resets = meter->resets;
+    lock_put(&meter->lock);
     while (meter_oldest(meter, &marker)) {
         if (marker.event &&
             (marker.context->closing || real.cuEventQuery(marker.event) == CUDA_ERROR_NOT_READY))
             break;
-        from = launches ? from : marker.recorded_ns;
-        number = marker.number;
-        launches += meter_pop(meter, marker.number);
+        unsigned before = found.launches;
+        meter_pop(meter, &marker, &found);
+        if (found.launches == before)
+            break; /* a synchronise has emptied it meanwhile */
     }
-    if (launches == 0)
-        return false;
-    lock_take(&meter->lock);
-    meter_learn(meter, launches, from, number, clock_now());
-    lock_put(&meter->lock);
-    return true;
+    return meter_account(meter, &found);
 }
 
 /* Takes off the markers that are done; true when there were any. The calling thread may be in a
@@ -151,34 +170,37 @@ static bool meter_collect(struct meter *meter)
     return any;
 }
 
-/* How long beyond its expected end work is waited for; doubles with each launch that waited in
- * vain. Work of unknown length gets more, unless this program has shown that its kernels wait for
- * it. */
-static uint64_t meter_patience(const struct meter *meter)
+/* How many launches are out beyond the bound. */
+static unsigned meter_beyond(const struct meter *meter, uint64_t bound)
 {
-    if (meter->patience_ns)
-        return meter->patience_ns;
-    return meter->dependent ? METER_PATIENCE_NS / 10
-           : meter->unit_ns ? METER_PATIENCE_NS
-                            : METER_PATIENCE_NS * 10;
+    unsigned room = meter_room(meter, bound);
+    return meter->out > room ? meter->out - room : 0;
 }
 
-/* Waiting did not help: this launch passes. After a second or so of that the bound is off until
- * something is seen done. Threads that waited for the same work count once, and what ends now says
- * nothing about how long launches take. */
+/* How long beyond its expected end work is waited for; twice as long for each launch that has been
+ * let through already. Work of unknown length gets more, unless this program has shown that its
+ * kernels wait for it; less while a drain waits for threads at the gate. */
+static uint64_t meter_patience(const struct meter *meter, uint64_t bound)
+{
+    unsigned beyond = meter_beyond(meter, bound);
+    uint64_t first = meter->unit_ns ? METER_PATIENCE_NS : 10 * METER_PATIENCE_NS;
+    if (meter->relenting || meter->dependent)
+        first = METER_PATIENCE_NS / (meter->relenting && meter->dependent ? 100 : 10);
+    return first << (beyond < METER_BEYOND ? beyond : METER_BEYOND);
+}
+
+/* Waiting did not help: this launch passes. What ends now says nothing about how long launches
+ * take. */
 static void meter_give_up(struct gate *gate)
 {
     struct meter *meter = &gate->meter;
     struct ring *ring = gate->ring;
     lock_take(&meter->lock);
-    if (meter->given_up != meter->number || meter->given_up_ns < meter->done_ns) {
-        meter->patience_ns = 2 * meter_patience(meter);
-        meter->relaxed = meter->patience_ns > METER_PATIENCE_MOST_NS;
-    }
+    meter->relaxed = meter_beyond(meter, meter_bound(gate)) > METER_BEYOND;
     meter->given_up = meter->number;
     meter->given_up_ns = clock_now();
     lock_put(&meter->lock);
-    slot_count(ring_shared(ring), ring->slot, overruns, 1);
+    slot_count(ring_shared(ring), ring->slot, let_through, 1);
 }
 
 /* One look: how long to sleep before the next (0: pass), and when to give up, which moves on as
@@ -190,11 +212,20 @@ static uint64_t meter_look(struct meter *meter, uint64_t bound, uint64_t *give_u
     uint64_t nap = meter_excess(meter, bound, now);
     if (*give_up == 0 || meter->done_ns != *done) {
         *done = meter->done_ns;
-        *give_up =
-            (meter->busy_until_ns > now ? meter->busy_until_ns : now) + meter_patience(meter);
+        *give_up = (meter->busy_until_ns > now ? meter->busy_until_ns : now) +
+                   meter_patience(meter, bound);
     }
     lock_put(&meter->lock);
     return nap;
+}
+
+/* Sleeps; how much longer than that the thread was away. */
+static uint64_t meter_nap(uint64_t nap)
+{
+    uint64_t from = clock_now();
+    nanosleep(&(struct timespec){.tv_nsec = (long)nap}, NULL);
+    uint64_t away = clock_now() - from;
+    return away > nap + METER_ABSENT_NS ? away - nap : 0;
 }
 
 void meter_before(struct gate *gate)
@@ -215,7 +246,7 @@ void meter_before(struct gate *gate)
             meter_give_up(gate);
             return;
         }
-        nanosleep(&(struct timespec){.tv_nsec = (long)nap}, NULL);
+        give_up += meter_nap(nap);
     }
 }
 
@@ -234,12 +265,13 @@ static struct meter_marker *meter_due(struct meter *meter, uintptr_t stream, uin
 {
     uint64_t now = clock_now();
     unsigned every = guest.captures ? 1 : (meter_room(meter, bound) + 3) / 4;
-    if (meter->out == 0) {
+    if (meter->out == 0 && !meter->mixed)
         meter->stream = stream;
-        meter->mixed = false;
-    }
     meter->mixed |= stream != meter->stream;
+    if (meter->mixed)
+        every = 1;
     meter->out++;
+    meter->total++;
     meter->unmarked++;
     meter->busy_until_ns =
         (meter->busy_until_ns > now ? meter->busy_until_ns : now) + meter->unit_ns;
@@ -271,7 +303,8 @@ void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
         event = NULL;
     lock_take(&meter->lock);
     if (marker->number == number) {
-        marker->event = event; /* NULL counts as done: the drain covers what it stood for */
+        marker->event = event; /* NULL counts as done here, so only the drain is sure any more */
+        meter->mixed |= event == NULL;
         marker->context = pass->context;
         marker->ready = true;
     }
@@ -282,11 +315,13 @@ static void meter_reset(struct meter *meter, uint64_t now)
 {
     for (unsigned i = 0; i < METER_MARKERS && meter->count; i++)
         meter->marker[i].number = 0; /* markers still on their way find their number gone */
+    meter->resets++;
+    meter->mixed = false;
     meter->count = 0;
     meter->out = 0;
     meter->unmarked = 0;
     meter->relaxed = false;
-    meter->patience_ns = 0;
+    meter->relenting = false;
     meter->done_ns = now;
     meter->busy_until_ns = now;
 }
@@ -313,9 +348,10 @@ bool meter_clear_quiet(struct gate *gate, uint64_t launches)
 void meter_relent(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
-    gate->meter.patience_ns = METER_RELENT_NS;
+    gate->meter.relenting = true;
     gate->meter.busy_until_ns = 0;
     gate->meter.given_up = gate->meter.number;
+    gate->meter.given_up_ns = clock_now();
     lock_put(&gate->meter.lock);
 }
 
@@ -334,20 +370,21 @@ bool meter_poll(struct gate *gate)
     return done;
 }
 
-bool meter_synced(struct gate *gate, CUstream done, const struct gate_mark *mark,
+bool meter_synced(struct gate *gate, uint64_t before, CUstream done, const struct gate_mark *mark,
                   const struct context *context)
 {
     struct meter *meter = &gate->meter;
     uint64_t now = clock_now();
     lock_take(&meter->lock);
-    bool all = (done == GATE_ALL && contexts_alone(gate)) ||
-               (!meter->mixed && meter_stream(done, mark, context) == meter->stream);
+    bool covers = (done == GATE_ALL && contexts_alone(gate)) ||
+                  (!meter->mixed && meter_stream(done, mark, context) == meter->stream);
+    bool all = covers && meter->total == before;
     if (all && meter->count == 1 && meter->marker[meter->first].ready)
         meter_learn(meter, meter->out, meter->marker[meter->first].recorded_ns, meter->number, now);
     if (all)
         meter_reset(meter, now);
     meter->relaxed = false;
-    meter->patience_ns = 0;
+    meter->relenting = false;
     lock_put(&meter->lock);
     return all || meter_poll(gate);
 }
@@ -366,6 +403,17 @@ unsigned meter_unmarked(struct gate *gate)
     unsigned unmarked = gate->meter.unmarked;
     lock_put(&gate->meter.lock);
     return unmarked;
+}
+
+uint64_t meter_stuck(struct gate *gate, unsigned relents)
+{
+    const struct meter *meter = &gate->meter;
+    lock_take(&gate->meter.lock);
+    uint64_t stuck = meter->dependent ? METER_PATIENCE_NS
+                     : meter->unit_ns ? METER_PATIENCE_NS << relents
+                                      : 10 * METER_PATIENCE_NS << relents;
+    lock_put(&gate->meter.lock);
+    return stuck;
 }
 
 uint64_t meter_busy_until(struct gate *gate)

@@ -35,18 +35,20 @@ struct meter {
     struct meter_marker marker[METER_MARKERS];
     unsigned first, count;
     uint64_t number;
-    unsigned out;           /* launches not known to be done */
-    unsigned unmarked;      /* of those, behind the last marker */
-    uint64_t unit_ns;       /* what one launch takes, as learnt; 0 = not known */
-    uint64_t done_ns;       /* when a marker was last seen done */
+    _Atomic uint64_t total; /* launches counted so far */
+    uint64_t resets;   /* how often all was found done at once: tells a look that began before */
+    unsigned out;      /* launches not known to be done */
+    unsigned unmarked; /* of those, behind the last marker */
+    uint64_t unit_ns;  /* what one launch takes, as learnt; 0 = not known */
+    uint64_t done_ns;  /* when a marker was last seen done */
     uint64_t busy_until_ns; /* when all that is out will be done, as estimated */
     uintptr_t stream;       /* the one stream used since all was done */
     bool mixed;             /* more than one was */
-    uint64_t patience_ns;   /* of the next wait; 0 = the first one's */
     uint64_t given_up;      /* the last marker when a launch last waited in vain */
     uint64_t given_up_ns;
     bool dependent;     /* kernels of this program wait for later actions of its threads */
     _Atomic bool blind; /* work may be on the GPU that the meter did not see submitted */
+    bool relenting;     /* a drain waits for threads at the gate: they wait less here */
     bool relaxed;       /* no bound until something is seen done */
 };
 
@@ -57,9 +59,10 @@ void meter_before(struct gate *gate);
 void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark);
 
 /* A synchronising call returned: on one stream, on all of a context, or on something else. True
- * when no work is left that the meter knows of. The per-thread stream is the caller's own, the
- * legacy stream its context's. */
-bool meter_synced(struct gate *gate, CUstream done, const struct gate_mark *mark,
+ * when no work is left that the meter knows of. `before`: meter.total when the call began; what was
+ * submitted since may not be done. The per-thread stream is the caller's own, the legacy stream its
+ * context's. */
+bool meter_synced(struct gate *gate, uint64_t before, CUstream done, const struct gate_mark *mark,
                   const struct context *context);
 
 /* Looks at the markers without waiting; true when all work it knows of is done. */
@@ -78,13 +81,16 @@ void meter_clear(struct gate *gate);
  * were no others and none is under way. */
 bool meter_clear_quiet(struct gate *gate, uint64_t launches);
 
-/* What is out may be waiting for the next launches: they wait only a little, each longer than the
- * one before. */
+/* What is out may be waiting for the next launches: they wait less. */
 void meter_relent(struct gate *gate);
 
 /* The gate was open by the fast way, or a drain was given up: the meter does not know of all work,
  * or does again. */
 void meter_blind(struct gate *gate, bool blind);
+
+/* How much longer than expected a drain lasts before threads at the gate are thought to be its
+ * reason, after so many times in vain. A program that was right about it needs it each time. */
+uint64_t meter_stuck(struct gate *gate, unsigned relents);
 
 /* The estimated time at which all work will be done. */
 uint64_t meter_busy_until(struct gate *gate);

@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "libc.h"
 #include "log.h"
 #include "pairs.h"
-#include "resolve.h"
 
 #define ROW(name, ...) static CUresult real_missing_##name(PAIRS_DECLARE(__VA_ARGS__));
 #define ROW_VOID(name) static CUresult real_missing_##name(void);
@@ -61,7 +61,7 @@ static const struct real_row real_rows[] = {
 static void real_fill(void *library)
 {
     for (size_t i = 0; i < REAL_ROWS; i++) {
-        void *function = resolve_libc_dlsym(library, real_rows[i].name);
+        void *function = libc_dlsym(library, real_rows[i].name);
         void **place = (void **)(void *)((char *)&real + real_rows[i].offset);
         if (function)
             __atomic_store_n(place, function, __ATOMIC_RELEASE);
@@ -76,7 +76,8 @@ bool real_load(bool load)
     static _Atomic bool said;
     if (real_library)
         return true;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | (load ? 0 : RTLD_NOLOAD));
+    libc_find();
+    void *library = libc_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | (load ? 0 : RTLD_NOLOAD));
     if (library) {
         real_fill(library);
         real_library = library;
@@ -84,6 +85,11 @@ bool real_load(bool load)
         log_warn("no-driver", "the CUDA driver cannot be loaded: %s", dlerror());
     }
     return library != NULL;
+}
+
+void *real_symbol(const char *name)
+{
+    return real_library ? libc_dlsym(real_library, name) : NULL;
 }
 
 bool real_has(size_t offset)

@@ -25,6 +25,9 @@ extern struct real real;
  * calls a hook, never for one that looks a name up. Blocking the first time. */
 bool real_load(bool load);
 
+/* The loaded driver's function of any name; NULL. */
+void *real_symbol(const char *name);
+
 enum {
 #define ROW(name, ...) REAL_ROW_##name,
 #define ROW_VOID(name) REAL_ROW_##name,

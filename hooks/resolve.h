@@ -6,21 +6,31 @@
 #ifndef CUSLICE_HOOKS_RESOLVE_H
 #define CUSLICE_HOOKS_RESOLVE_H
 
+#include <stdbool.h>
+
 #include "driver.h"
+#include "symbols.h"
 
 /* The hook for a function of the driver, or the function itself when there is none. */
 void *resolve_swap(void *function);
 
-/* libc's dlsym, for a real handle. */
-void *resolve_libc_dlsym(void *handle, const char *name);
+/* The hook that is exported under a name; NULL. */
+void *resolve_hook(const char *name);
 
-/* libc's dlsym as dlsym.S jumps to it, with the caller's own frame, so that RTLD_NEXT and
- * RTLD_DEFAULT mean what they mean to the caller. Set by the first look-up. */
-typedef void *resolve_dlsym_function(void *handle, const char *name);
-extern resolve_dlsym_function *resolve_dlsym_target;
+/* Whether some row is a version or flavour of this name. */
+bool resolve_is_base(const char *name);
 
-/* Called by dlsym.S: what dlsym shall answer, or NULL to let libc answer. */
+/* cuInit, but not curl_easy_init or cudaMalloc. */
+SYMBOLS_EARLY static inline bool resolve_is_driver_name(const char *name)
+{
+    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* Called by the doors in dlsym.S: what dlsym or dlvsym shall answer, or NULL to let the real one
+ * answer; what has to be done before a load. */
 void *resolve_dlsym(void *handle, const char *name);
+void *resolve_dlvsym(void *handle, const char *name, const char *version);
+void resolve_dlopen(int mode);
 
 CUresult resolve_proc(const char *symbol, void **function, int version, cuuint64_t flags);
 CUresult resolve_proc_v2(const char *symbol, void **function, int version, cuuint64_t flags,

@@ -78,14 +78,25 @@ static void streams_uncapture(CUstream stream, const struct gate_mark *owner)
     guest.captures--;
 }
 
+void streams_thread_gone(const struct gate_mark *mark)
+{
+    if (!guest_attached())
+        return;
+    lock_take(&guest.driver_lock);
+    streams_uncapture(CU_STREAM_PER_THREAD, mark);
+    lock_put(&guest.driver_lock);
+}
+
 void streams_drop(CUstream stream)
 {
     if (!guest_attached() || !stream)
         return;
     lock_take(&guest.driver_lock);
     for (unsigned i = 0; i < STREAMS_MAX; i++)
-        if (streams_free[i].stream == stream)
+        if (streams_free[i].stream == stream) {
+            contexts_stream_dying(streams_free[i].context, stream);
             streams_free[i].stream = NULL;
+        }
     streams_uncapture(stream, NULL);
     lock_put(&guest.driver_lock);
 }

@@ -25,6 +25,10 @@ void streams_drop(CUstream stream);
 /* Calls `each` for every non-blocking stream of a context; under guest.driver_lock. */
 void streams_each(CUcontext context, void (*each)(CUstream stream, void *arg), void *arg);
 
+/* A thread is gone, and with it the capture of its per-thread stream. */
+struct gate_mark;
+void streams_thread_gone(const struct gate_mark *mark);
+
 /* A context is gone, and its streams with it. */
 void streams_context_gone(CUcontext context);
 

@@ -84,7 +84,7 @@ struct cuslice_books {
     CUSLICE_SHARED(uint64_t) last_launch_ns;
     CUSLICE_SHARED(uint64_t) last_refusal_ns;
     CUSLICE_SHARED(uint64_t) last_refusal_asked;
-    CUSLICE_SHARED(uint64_t) reserved[1];
+    CUSLICE_SHARED(uint64_t) let_through; /* launches that the bound on run-ahead let pass, late */
 };
 
 /* A tenant. `id` is claimed by CAS from 0 (or from an evictable record) to the hash of the key; the
@@ -127,12 +127,15 @@ struct cuslice_slot {
     /* Written by others as well. */
     CUSLICE_SHARED(uint32_t) wake;       /* futex; whoever has news for the owner adds 1, wakes */
     CUSLICE_SHARED(uint32_t) generation; /* +1 at each reaping; tells old news from new */
-    /* epoch that grant_ns belongs to; written by the granter before the token word; stale: owner takes its own now */
+    /* epoch that grant_ns belongs to; written by the granter before the token word; stale: owner
+     * takes its own now */
     CUSLICE_SHARED(uint64_t) grant_epoch;
     CUSLICE_SHARED(uint64_t) grant_ns;
-    /* the holding is charged up to here; by the holder, or by who takes the token off it; stale: a part of a turn is charged twice or not */
+    /* the holding is charged up to here; by the holder, or by who takes the token off it; stale:
+     * a part of a turn is charged twice or not */
     CUSLICE_SHARED(uint64_t) charged_to_ns;
-    /* holder: my keeper knows that somebody waits in this epoch; else it must be woken; order: seq_cst */
+    /* holder: my keeper knows that somebody waits in this epoch; else it must be woken; order:
+     * seq_cst */
     CUSLICE_SHARED(uint64_t) armed_epoch;
     /* holder: last epoch that a thread of mine has used; stale: one wake-up too many */
     CUSLICE_SHARED(uint64_t) claimed_epoch;

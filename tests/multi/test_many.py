@@ -15,6 +15,7 @@ import farm
 from farm import MS, check, equal
 
 CROWD = 64
+SOON_ENOUGH = 2000 * MS  # for a busy machine; the count of slices is the exact bound
 
 
 def check_five_against_one():
@@ -71,31 +72,38 @@ def check_crowd():
 
 
 def check_crowd_works():
-    """Sixteen at once: everybody gets turns, nobody waits beyond what I3 allows."""
+    """Sixteen at once: everybody gets its share, and between two turns of one client the others
+    have about as many slices as is promised: one for each, and one for each tenant besides."""
+    clients, quantum = 16, 5 * MS
     with farm.Farm(QUANTUM="5ms") as place:
-        workers = [place.worker("w%d" % i) for i in range(16)]
+        workers = [place.worker("w%d" % i) for i in range(clients)]
         results = farm.together([(w, "loop 6000 500000 0") for w in workers], 60)
-        equal([r[0] for r in results], [0] * 16, "results")
+        equal([r[0] for r in results], [0] * clients, "results")
         trace = place.trace()
         start, end = farm.window(trace, [w.tag for w in workers])
         turns = [t for t in trace.turns() if start <= t.start <= end]
         share = farm.shares(trace.turns(), start, end)
-        longest = longest_wait(turns)
-        print("sixteen clients: %.2f to %.2f %% each, longest wait %.1f ms, %.2f %% idle" % (
-            min(share.values()), max(share.values()), longest / MS,
-            100.0 * farm.idle(trace, start, end) / (end - start)))
-        check(len(share) == 16 and min(share.values()) > 4, "the smallest share: %s" % share)
-        # 15 slices of others, each at most a quantum, a kernel and a hand-over; and noise.
-        check(longest < 15 * 8 * MS + 200 * MS, "the longest wait: %.1f ms" % (longest / MS))
+        slices, longest = waits(turns, quantum)
+        print("sixteen clients: %.2f to %.2f %% each, %.2f %% idle; longest wait %.1f slices of "
+              "others, %.1f ms" % (min(share.values()), max(share.values()),
+                                   100.0 * farm.idle(trace, start, end) / (end - start), slices,
+                                   longest / MS))
+        check(len(share) == clients and min(share.values()) > 4, "the smallest share: %s" % share)
+        # Twice the promise: whoever was charged for a stall of the machine pays that back as well.
+        check(slices < 4 * (clients - 1), "the longest wait: %.1f slices" % slices)
+        check(longest < SOON_ENOUGH, "the longest wait: %.1f ms" % (longest / MS))
 
 
-def longest_wait(turns):
-    last, longest = {}, 0
-    for turn in turns:
+def waits(turns, quantum):
+    """The most slices of others, and the longest time, between two turns of one client."""
+    last, slices, longest = {}, 0, 0
+    for i, turn in enumerate(turns):
         if turn.client in last:
-            longest = max(longest, turn.start - last[turn.client])
-        last[turn.client] = turn.end
-    return longest
+            between = turns[last[turn.client] + 1:i]
+            slices = max(slices, sum(t.end - t.start for t in between) / quantum)
+            longest = max(longest, turn.start - turns[last[turn.client]].end)
+        last[turn.client] = i
+    return slices, longest
 
 
 farm.run(check_five_against_one, check_crowd, check_crowd_works)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shares by weight, measured as occupancy in the device's trace: whatever the kernels' lengths and
 however often they synchronise."""
-# timeout: 120
+# timeout: 240
 import os
 import sys
 
@@ -12,10 +12,13 @@ from farm import MS, check
 
 SECONDS = 9
 POINTS = 2.0  # what a share may be off, on a busy machine of two processors
+# Percent of the time in which no client's work ran. More means that the clients' threads, which
+# always have work, were kept from running: the machine is measured then, and it is done again.
+CALM = 1.5
 
 
-def measure(words, loops, bound=POINTS, **settings):
-    """loops: {tag: (weight, words of the loop)}."""
+def run_once(words, loops, settings):
+    """Each client's share, the percentage of idle time, the length of what was looked at."""
     with farm.Farm(**settings) as place:
         workers = {tag: place.worker(tag, WEIGHT=weight) for tag, (weight, _) in loops.items()}
         farm.together([(workers[tag], loop % (SECONDS * 1000))
@@ -23,20 +26,29 @@ def measure(words, loops, bound=POINTS, **settings):
         trace = place.trace()
         start, end = farm.window(trace, loops)
         found = farm.shares(trace.turns(), start, end)
-        whole = sum(weight for weight, _ in loops.values())
-        turns = [t for t in trace.turns() if start <= t.start <= end]
+        free = 100.0 * farm.idle(trace, start, end) / (end - start)
         print("%s: %s of %.1f s, %.2f %% idle, %d turns" % (
             words, ", ".join("%s %.2f %%" % (tag, found.get(tag, 0)) for tag in loops),
-            (end - start) / 1e9, 100.0 * farm.idle(trace, start, end) / (end - start), len(turns)),
+            (end - start) / 1e9, free, len([t for t in trace.turns() if start <= t.start <= end])),
             flush=True)
-        for tag, (weight, _) in loops.items():
-            asked = 100.0 * weight / whole
-            check(abs(found.get(tag, 0) - asked) <= bound, "%s: %s has %.2f %%, not %.2f %%" % (
-                words, tag, found.get(tag, 0), asked))
-        check(end - start > (SECONDS - 3) * 1000 * MS, "%s: only %.1f s to look at" % (
-            words, (end - start) / 1e9))
         for worker in workers.values():
             farm.equal(worker.log(), "", "%s: what %s said" % (words, worker.tag))
+        return found, free, end - start
+
+
+def measure(words, loops, bound=POINTS, **settings):
+    """loops: {tag: (weight, words of the loop)}."""
+    whole = sum(weight for weight, _ in loops.values())
+    asked = {tag: 100.0 * weight / whole for tag, (weight, _) in loops.items()}
+    for _ in range(3):
+        found, free, length = run_once(words, loops, settings)
+        wrong = [tag for tag in loops if abs(found.get(tag, 0) - asked[tag]) > bound]
+        if not wrong or free < CALM:
+            break
+    for tag in wrong:
+        check(False, "%s: %s has %.2f %%, not %.2f %%" % (words, tag, found.get(tag, 0),
+                                                          asked[tag]))
+    check(length > (SECONDS - 3) * 1000 * MS, "%s: only %.1f s to look at" % (words, length / 1e9))
 
 
 def check_three():

@@ -415,8 +415,8 @@ static void test_honest_debt_is_kept(void)
     end();
 }
 
-/* A turn lasts its slice and the drain. With equal weights the two still take turns one by one; with
- * unequal ones the heavier goes on until it is clearly ahead. */
+/* A turn lasts its slice and the drain. With equal weights the two still take turns one by one;
+ * with unequal ones the heavier goes on until it is clearly ahead. */
 static void test_drains_make_no_double_turns(void)
 {
     unsigned doubles = 0;

@@ -52,7 +52,7 @@ struct worker {
     volatile uint32_t *flag;
     CUdeviceptr flag_device;
     uint32_t flag_value;
-    CUdeviceptr pad; /* scratch for memsets and copies */
+    CUdeviceptr pad;  /* scratch for memsets and copies */
     CUarray array[2]; /* the same, for copies of arrays */
     CUgraph recorded;
     CUgraphExec graph;

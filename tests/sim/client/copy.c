@@ -53,6 +53,16 @@ static CUresult copy_raw(struct stream *stream, const struct command_copy *copy,
     return stream_submit_raw(stream, &command, seq);
 }
 
+/* What is in front of a blocking copy has run before the copy begins. */
+static CUresult copy_settle(struct stream *stream)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (stream->legacy && !submit_legacy_done(stream->context))
+        result = submit_dependencies(stream, NULL, 0);
+    return result ? result : stream_wait(stream, stream_last(stream));
+}
+
 /* The bytes of a small block travel in a staging block, so that the caller's may change at once. */
 static CUresult copy_staged(struct stream *stream, const struct command_copy *copy, bool *done)
 {
@@ -147,8 +157,12 @@ static CUresult copy_submit(struct stream *stream, struct command_copy *copy, en
             return result;
     }
     if (from == END_PAGEABLE && to == END_DEVICE && copy->width <= SIM_STAGE && copy->height == 1 &&
-        copy->depth == 1)
-        result = copy_staged(stream, copy, &done);
+        copy->depth == 1) {
+        if (mode == COPY_BLOCKING)
+            result = copy_settle(stream);
+        if (!result)
+            result = copy_staged(stream, copy, &done);
+    }
     if (result || done)
         return result;
     if (to == END_PAGEABLE || from == END_PAGEABLE)

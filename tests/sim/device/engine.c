@@ -179,8 +179,8 @@ static void engine_finish(struct engine *engine, struct item *item, uint64_t t, 
         stream_complete(item->stream, t);
 }
 
-/* Looks at the flag of a waiting kernel. A look may come later than the instant t that is being played,
- * and the flag have been set in between: the kernel ends when it was seen, not before it was set. */
+/* Looks at the flag of a waiting kernel. A look may come later than the instant t that is being
+ * played, and the flag have been set in between: the kernel ends when it was seen. */
 static bool engine_flag(struct item *item, uint64_t t, uint32_t *error)
 {
     item->last_poll = t;

@@ -19,7 +19,8 @@ import sys
 TYPEDEF = re.compile(r"typedef\s+\w+\s*\(\s*CUDAAPI\s*\*\s*PFN_(\w+?)_v(\d+)(_ptsz|_ptds)?\s*\)")
 SYMBOL = re.compile(r"^(cu\w*?)(?:_v(\d+))?(_ptsz|_ptds)?$")
 HEADER = "cudaTypedefs.h"
-MORE_HEADERS = ("cudaProfilerTypedefs.h",)  # read as text alone: what they include is often missing
+MORE_HEADERS = ("cudaProfilerTypedefs.h", "cudaGLTypedefs.h", "cudaEGLTypedefs.h",
+                "cudaVDPAUTypedefs.h")  # read as text alone: what they include is often missing
 NEVER = 0x7FFFFFFF
 
 
