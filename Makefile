@@ -167,7 +167,7 @@ EXPORTS := $(wildcard hooks/libcuslice.map)
 $(B)/libcuslice.so: $(OBJ_lib) $(OBJ_scheduler) $(OBJ_hooks) $(EXTRA_OBJ_hooks) $(EXPORTS)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(SHARED_FLAGS) -Wl,-soname,libcuslice.so \
+	$(Q)$(CC) $(LDFLAGS_ALL) $(SHARED_FLAGS) -Wl,-soname,libcuslice.so -Wl,-z,nodelete \
 		$(if $(EXPORTS),-Wl$(comma)--version-script=$(EXPORTS)) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(B)/cuslice: $(OBJ_ctl) $(OBJ_scheduler) $(OBJ_lib)

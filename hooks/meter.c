@@ -29,7 +29,9 @@
 /* Being kept off the CPUs for longer than this is no waiting in vain. */
 #define METER_ABSENT_NS CLOCK_MS
 /* Work that ends so soon after a launch was let through had been waiting for its thread. */
-#define METER_PROOF_NS (5 * CLOCK_MS)
+#define METER_PROOF_NS CLOCK_MS
+/* So many times in a row is no coincidence. */
+#define METER_PROOFS 2u
 #define METER_NAP_LEAST_NS (50 * CLOCK_US)
 #define METER_NAP_MOST_NS (500 * CLOCK_US)
 
@@ -80,8 +82,10 @@ static void meter_learn(struct meter *meter, unsigned launches, uint64_t from, u
                         uint64_t now)
 {
     from = from > meter->done_ns ? from : meter->done_ns;
-    bool waited_for = number <= meter->given_up && now - meter->given_up_ns < METER_PROOF_NS;
-    meter->dependent |= waited_for;
+    bool let_through = number <= meter->given_up;
+    bool waited_for = let_through && now - meter->given_up_ns < METER_PROOF_NS;
+    if (let_through)
+        meter->proofs = waited_for ? meter->proofs + (meter->proofs < METER_PROOFS) : 0;
     if (launches && now > from && !waited_for)
         meter->unit_ns = meter_mean(meter->unit_ns, (now - from) / launches);
     meter->done_ns = now;
@@ -170,6 +174,12 @@ static bool meter_collect(struct meter *meter)
     return any;
 }
 
+/* Kernels of this program have been seen to wait for later actions of its threads. */
+static bool meter_dependent(const struct meter *meter)
+{
+    return meter->proofs >= METER_PROOFS;
+}
+
 /* How many launches are out beyond the bound. */
 static unsigned meter_beyond(const struct meter *meter, uint64_t bound)
 {
@@ -184,8 +194,8 @@ static uint64_t meter_patience(const struct meter *meter, uint64_t bound)
 {
     unsigned beyond = meter_beyond(meter, bound);
     uint64_t first = meter->unit_ns ? METER_PATIENCE_NS : 10 * METER_PATIENCE_NS;
-    if (meter->relenting || meter->dependent)
-        first = METER_PATIENCE_NS / (meter->relenting && meter->dependent ? 100 : 10);
+    if (meter->relenting || meter_dependent(meter))
+        first = METER_PATIENCE_NS / (meter->relenting && meter_dependent(meter) ? 100 : 10);
     return first << (beyond < METER_BEYOND ? beyond : METER_BEYOND);
 }
 
@@ -349,7 +359,8 @@ void meter_relent(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
     gate->meter.relenting = true;
-    gate->meter.busy_until_ns = 0;
+    if (gate->meter.unit_ns == 0)
+        gate->meter.busy_until_ns = 0;
     gate->meter.given_up = gate->meter.number;
     gate->meter.given_up_ns = clock_now();
     lock_put(&gate->meter.lock);
@@ -409,9 +420,9 @@ uint64_t meter_stuck(struct gate *gate, unsigned relents)
 {
     const struct meter *meter = &gate->meter;
     lock_take(&gate->meter.lock);
-    uint64_t stuck = meter->dependent ? METER_PATIENCE_NS
-                     : meter->unit_ns ? METER_PATIENCE_NS << relents
-                                      : 10 * METER_PATIENCE_NS << relents;
+    uint64_t stuck = meter_dependent(meter) ? METER_PATIENCE_NS
+                     : meter->unit_ns       ? METER_PATIENCE_NS << relents
+                                            : 10 * METER_PATIENCE_NS << relents;
     lock_put(&gate->meter.lock);
     return stuck;
 }

@@ -46,7 +46,7 @@ struct meter {
     bool mixed;             /* more than one was */
     uint64_t given_up;      /* the last marker when a launch last waited in vain */
     uint64_t given_up_ns;
-    bool dependent;     /* kernels of this program wait for later actions of its threads */
+    unsigned proofs;    /* in a row, that kernels of this program wait for its threads */
     _Atomic bool blind; /* work may be on the GPU that the meter did not see submitted */
     bool relenting;     /* a drain waits for threads at the gate: they wait less here */
     bool relaxed;       /* no bound until something is seen done */
