@@ -6,9 +6,10 @@
  *
  * A program may queue work that waits for what the same thread does later; then no waiting here
  * helps. So the wait ends 10 ms after the work should have, the launch passes and is counted; the
- * next waits twice as long, and so on for about a second in all; then the bound is off until
- * something is seen done or the program synchronises. Since the wait grows with what is out beyond
- * the bound, a GPU that is merely slower than expected does not fill up.
+ * next waits twice as long, and so on up to two thirds of a second each; for a program that was
+ * seen to need it the bound is then off until something is seen done or the program synchronises.
+ * Since the wait grows with what is out beyond the bound, a GPU that is merely slower than expected
+ * does not fill up.
  */
 #include "meter.h"
 
@@ -24,7 +25,7 @@
 #define METER_BOUND_NS CLOCK_MS
 #define METER_EARLY_NS (150 * CLOCK_US)
 #define METER_PATIENCE_NS (10 * CLOCK_MS)
-/* The wait doubles with each launch beyond the bound; after so many of them the bound is off. */
+/* The wait doubles with each launch beyond the bound, so often. */
 #define METER_BEYOND 6u
 /* Being kept off the CPUs for longer than this is no waiting in vain. */
 #define METER_ABSENT_NS CLOCK_MS
@@ -32,6 +33,8 @@
 #define METER_PROOF_NS CLOCK_MS
 /* So many times in a row is no coincidence. */
 #define METER_PROOFS 2u
+/* So many launches in a row to one stream tell that there is but one. */
+#define METER_STREAK 64u
 #define METER_NAP_LEAST_NS (50 * CLOCK_US)
 #define METER_NAP_MOST_NS (500 * CLOCK_US)
 
@@ -206,7 +209,8 @@ static void meter_give_up(struct gate *gate)
     struct meter *meter = &gate->meter;
     struct ring *ring = gate->ring;
     lock_take(&meter->lock);
-    meter->relaxed = meter_beyond(meter, meter_bound(gate)) > METER_BEYOND;
+    meter->relaxed =
+        meter_dependent(meter) && meter_beyond(meter, meter_bound(gate)) > METER_BEYOND;
     meter->given_up = meter->number;
     meter->given_up_ns = clock_now();
     lock_put(&meter->lock);
@@ -274,12 +278,17 @@ static struct meter_marker *meter_due(struct meter *meter, uintptr_t stream, uin
                                       bool may_mark)
 {
     uint64_t now = clock_now();
-    unsigned every = guest.captures ? 1 : (meter_room(meter, bound) + 3) / 4;
+    if (stream != meter->last) {
+        meter->last = stream;
+        meter->streak = 0;
+        if (meter->unmarked) /* a marker in this stream does not tell of them */
+            atomic_store(&meter->blind, true);
+    }
     if (meter->out == 0 && !meter->mixed)
         meter->stream = stream;
     meter->mixed |= stream != meter->stream;
-    if (meter->mixed)
-        every = 1;
+    bool each = guest.captures || meter->mixed || meter->streak++ < METER_STREAK;
+    unsigned every = each ? 1 : (meter_room(meter, bound) + 3) / 4;
     meter->out++;
     meter->total++;
     meter->unmarked++;
@@ -326,6 +335,7 @@ static void meter_reset(struct meter *meter, uint64_t now)
     for (unsigned i = 0; i < METER_MARKERS && meter->count; i++)
         meter->marker[i].number = 0; /* markers still on their way find their number gone */
     meter->resets++;
+    meter->first = (meter->first + meter->count) % METER_MARKERS; /* their events rest a while */
     meter->mixed = false;
     meter->count = 0;
     meter->out = 0;

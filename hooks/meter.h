@@ -43,6 +43,8 @@ struct meter {
     uint64_t done_ns;  /* when a marker was last seen done */
     uint64_t busy_until_ns; /* when all that is out will be done, as estimated */
     uintptr_t stream;       /* the one stream used since all was done */
+    uintptr_t last;         /* the stream of the last launch */
+    unsigned streak;        /* launches in a row to it */
     bool mixed;             /* more than one was */
     uint64_t given_up;      /* the last marker when a launch last waited in vain */
     uint64_t given_up_ns;
