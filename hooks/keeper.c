@@ -316,7 +316,10 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
         return keeper_slice_end(gate, k, token, end);
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
         uint64_t leave = k->idle_ns + gate_patience(gate);
-        return now >= leave ? keeper_close(gate, k, token, end) : keeper_sooner(leave, end);
+        if (now < leave)
+            return keeper_sooner(leave, end);
+        atomic_fetch_add(&ring_shared(ring)->idle_wanted_ns, now - k->idle_ns);
+        return keeper_close(gate, k, token, end);
     }
     return keeper_sooner(end, k->verifying ? keeper_verify_look(k, now) : now + KEEPER_TICK_NS);
 }

@@ -258,6 +258,18 @@ int ring_look(struct ring *ring, uint64_t *token)
     return 0;
 }
 
+/* From the pass to the first thread that uses the token: the GPU has nothing to do meanwhile. */
+static void ring_handover(struct cuslice_segment *shared, uint64_t now)
+{
+    uint64_t passed = atomic_load_explicit(&shared->passed_ns, memory_order_relaxed);
+    if (passed == 0 || passed > now)
+        return;
+    atomic_fetch_add_explicit(&shared->handovers, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shared->handover_ns, now - passed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shared->idle_wanted_ns, now - passed, memory_order_relaxed);
+    histogram_add(&shared->handover, now - passed);
+}
+
 void ring_claim(struct ring *ring, uint64_t token)
 {
     struct cuslice_segment *shared = ring_shared(ring);
@@ -278,6 +290,7 @@ void ring_claim(struct ring *ring, uint64_t token)
         return;
     slot_count(shared, ring->slot, waited_ns, now - since);
     histogram_add(&ring_tenant(ring)->wait, now - since);
+    ring_handover(shared, now);
 }
 
 /* How many others stand before this client among the waiting, in the order of slots. */
