@@ -242,6 +242,9 @@ static void attach_turns(void)
 static CUresult attach_refuse(int rc)
 {
     guest.state = GUEST_REFUSED;
+    for (unsigned i = 0; i < guest.gates; i++)
+        ring_leave(&attach_rings[i]);
+    guest.gates = 0;
     log_at(attach_told ? LOG_INFO : LOG_ERROR, "closed", "cuInit fails: %s", strerror(-rc));
     return CUDA_ERROR_OPERATING_SYSTEM;
 }

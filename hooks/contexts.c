@@ -262,7 +262,7 @@ static CUresult contexts_record_plain(struct context *context)
 void contexts_stream_dying(CUcontext handle, CUstream stream)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    struct context *context = contexts_find(handle);
+    struct context *context = handle ? contexts_find(handle) : NULL;
     if (REAL_HAS(cuCtxRecordEvent) || !context || context->closing ||
         real.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
         return;

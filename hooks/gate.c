@@ -147,8 +147,9 @@ bool gate_open(struct gate *gate, uint64_t token)
 {
     uint64_t lease = atomic_load(&gate->lease);
     uint64_t open = token | (gate_must_be_slow(gate) ? GATE_SLOW : 0);
-    if (!(open & GATE_SLOW))
-        meter_blind(gate, true);
+    bool was_fast = lease && !(CUSLICE_TOKEN_HOLDER(lease) & (GATE_SLOW | GATE_CLOSED));
+    if (was_fast || !(open & GATE_SLOW))
+        meter_blind(gate, true); /* what goes the fast way is not counted */
     while (lease == 0 || CUSLICE_TOKEN_EPOCH(lease) < CUSLICE_TOKEN_EPOCH(token))
         if (atomic_compare_exchange_weak(&gate->lease, &lease, open))
             return true;
@@ -175,8 +176,11 @@ void gate_set_slow(struct gate *gate, bool slow)
         if (wanted == lease)
             return;
         meter_blind(gate, true); /* what went the fast way was not counted */
-        if (atomic_compare_exchange_weak(&gate->lease, &lease, wanted))
+        if (atomic_compare_exchange_weak(&gate->lease, &lease, wanted)) {
+            if (slow)
+                gate_barrier(); /* who saw the fast lease has its mark up by now */
             return;
+        }
     }
 }
 

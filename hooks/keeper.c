@@ -157,6 +157,14 @@ static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
     return k->relent_ns;
 }
 
+/* How long to sleep before the next look at something that will be over soon. */
+static uint64_t keeper_patient(uint64_t nap)
+{
+    return nap < KEEPER_LOOK_LEAST_NS  ? KEEPER_LOOK_LEAST_NS
+           : nap > KEEPER_LOOK_MOST_NS ? KEEPER_LOOK_MOST_NS
+                                       : nap;
+}
+
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
     uint64_t now = clock_now(), elapsed = now - k->closed_ns;
@@ -176,15 +184,17 @@ static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
     uint64_t nap = elapsed / 16;
     if (until > now + 4 * KEEPER_LOOK_LEAST_NS && until - now < KEEPER_LOOK_MOST_NS)
         nap = until - now - 2 * KEEPER_LOOK_LEAST_NS;
-    nap = nap < KEEPER_LOOK_LEAST_NS ? KEEPER_LOOK_LEAST_NS : nap;
-    return now + (nap > KEEPER_LOOK_MOST_NS ? KEEPER_LOOK_MOST_NS : nap);
+    return now + keeper_patient(nap);
 }
 
 static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
 {
     uint64_t now = clock_now();
-    if (gate_inside(gate) && now < k->give_up_ns)
-        return now + KEEPER_LOOK_LEAST_NS;
+    if (gate_inside(gate) && now < k->give_up_ns) {
+        if (now >= k->stuck_ns && atomic_load(&gate->waiters))
+            return keeper_relent(gate, k, now);
+        return now + keeper_patient((now - k->closed_ns) / 16);
+    }
     if (meter_sure(gate) && meter_poll(gate))
         return keeper_pass(gate, k, true);
     contexts_drain_begin(gate);
@@ -236,7 +246,9 @@ static bool keeper_verify(struct gate *gate, struct keeper *k, uint64_t now)
     if (contexts_drain_poll(gate) != CONTEXTS_DONE)
         return false;
     k->verifying = false;
-    meter_blind(gate, false);
+    if ((atomic_load(&gate->lease) & GATE_SLOW) && !gate_inside(gate) &&
+        gate_count(gate) == k->launches)
+        meter_blind(gate, false);
     return true;
 }
 
@@ -251,7 +263,11 @@ static bool keeper_idle(struct gate *gate, struct keeper *k, uint64_t now)
     if ((gate->meter.blind || !meter_poll(gate)) && !keeper_verify(gate, k, now))
         return false;
     k->idle_ns = synced ? synced : now;
-    if (!synced && meter_clear_quiet(gate, k->launches))
+    if (!synced && !meter_clear_quiet(gate, k->launches)) {
+        k->idle_ns = 0;
+        return false;
+    }
+    if (!synced)
         atomic_store(&gate->synced_ns, now);
     return true;
 }
@@ -276,6 +292,8 @@ static uint64_t keeper_slice_end(struct gate *gate, struct keeper *k, uint64_t t
 /* Nobody waits. What a client does not use then is not charged. */
 static uint64_t keeper_alone(struct gate *gate, struct keeper *k, uint64_t token)
 {
+    k->token = 0; /* a turn that goes on alone has its allowance still before it */
+    k->relent_ns = 0;
     if (keeper_active(gate, k))
         ring_charge(gate->ring, token);
     else if (!gate_inside(gate) && keeper_verify(gate, k, clock_now()))
@@ -466,7 +484,8 @@ static void keeper_finish(struct gate *gate, uint64_t deadline)
     if (guest.mode == CONFIG_ENFORCE && ring_holds(ring, token)) {
         gate_close(gate, token);
         contexts_drain_begin(gate);
-        while (contexts_drain_poll(gate) == CONTEXTS_BUSY && clock_now() < deadline)
+        while ((gate_inside(gate) || contexts_drain_poll(gate) != CONTEXTS_DONE) &&
+               clock_now() < deadline)
             nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
     keeper_books(gate);

@@ -19,10 +19,13 @@ struct streams_entry {
 
 static struct streams_entry streams_free[STREAMS_MAX]; /* non-blocking ones: free of the barrier */
 static CUstream streams_captured[STREAMS_MAX];
+static struct lock streams_lock; /* of streams_free, so that no program's thread waits in
+                                    cuStreamCreate for a keeper that is blocked in the driver */
 static const struct gate_mark *streams_capturer[STREAMS_MAX]; /* whose per-thread stream it is */
 
 void streams_reset(void)
 {
+    lock_reset(&streams_lock);
     memset(streams_free, 0, sizeof streams_free);
     memset(streams_captured, 0, sizeof streams_captured);
 }
@@ -43,9 +46,9 @@ void streams_put(CUresult rc, const CUstream *stream, unsigned flags)
     if (rc != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING) || !guest_attached() ||
         real.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
         return;
-    lock_take(&guest.driver_lock);
+    lock_take(&streams_lock);
     bool kept = streams_add(*stream, context);
-    lock_put(&guest.driver_lock);
+    lock_put(&streams_lock);
     if (!kept)
         log_info("streams-full",
                  "more than %u non-blocking streams: on drivers before 12.5 the end "
@@ -87,16 +90,26 @@ void streams_thread_gone(const struct gate_mark *mark)
     lock_put(&guest.driver_lock);
 }
 
+/* Takes a non-blocking stream out; its context, NULL for another stream. */
+static CUcontext streams_remove(CUstream stream)
+{
+    CUcontext context = NULL;
+    lock_take(&streams_lock);
+    for (unsigned i = 0; i < STREAMS_MAX && !context; i++)
+        if (streams_free[i].stream == stream) {
+            context = streams_free[i].context;
+            streams_free[i] = (struct streams_entry){0};
+        }
+    lock_put(&streams_lock);
+    return context;
+}
+
 void streams_drop(CUstream stream)
 {
     if (!guest_attached() || !stream)
         return;
     lock_take(&guest.driver_lock);
-    for (unsigned i = 0; i < STREAMS_MAX; i++)
-        if (streams_free[i].stream == stream) {
-            contexts_stream_dying(streams_free[i].context, stream);
-            streams_free[i].stream = NULL;
-        }
+    contexts_stream_dying(streams_remove(stream), stream);
     streams_uncapture(stream, NULL);
     lock_put(&guest.driver_lock);
 }
@@ -104,16 +117,28 @@ void streams_drop(CUstream stream)
 /* Called under guest.driver_lock. */
 void streams_context_gone(CUcontext context)
 {
+    lock_take(&streams_lock);
     for (unsigned i = 0; i < STREAMS_MAX; i++)
         if (streams_free[i].context == context)
             streams_free[i] = (struct streams_entry){0};
+    lock_put(&streams_lock);
+}
+
+static CUstream streams_at(unsigned place, CUcontext context)
+{
+    lock_take(&streams_lock);
+    CUstream stream = streams_free[place].context == context ? streams_free[place].stream : NULL;
+    lock_put(&streams_lock);
+    return stream;
 }
 
 void streams_each(CUcontext context, void (*each)(CUstream stream, void *arg), void *arg)
 {
-    for (unsigned i = 0; i < STREAMS_MAX; i++)
-        if (streams_free[i].stream && streams_free[i].context == context)
-            each(streams_free[i].stream, arg);
+    for (unsigned i = 0; i < STREAMS_MAX; i++) {
+        CUstream stream = streams_at(i, context);
+        if (stream)
+            each(stream, arg);
+    }
 }
 
 void streams_capture_begin(void)

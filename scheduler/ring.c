@@ -444,8 +444,10 @@ void ring_charge(struct ring *ring, uint64_t token)
 void ring_idle(struct ring *ring, uint64_t token)
 {
     struct cuslice_slot *me = ring_me(ring);
-    if (ring_token(ring) == token && atomic_load(&me->grant_epoch) == CUSLICE_TOKEN_EPOCH(token))
-        atomic_store(&me->charged_to_ns, clock_now());
+    uint64_t now = clock_now(), to = atomic_load(&me->charged_to_ns);
+    if (ring_token(ring) == token && atomic_load(&me->grant_epoch) == CUSLICE_TOKEN_EPOCH(token) &&
+        to < now)
+        atomic_compare_exchange_strong(&me->charged_to_ns, &to, now);
 }
 
 /* Takes one look's time into account; false while the looks are too few to blame anybody. A look
