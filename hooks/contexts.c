@@ -17,6 +17,7 @@ static struct context contexts[CONTEXTS_MAX];
 
 static __thread CUcontext contexts_last_handle;
 static __thread struct context *contexts_last;
+static __thread CUgreenCtx contexts_green; /* whose handle is this thread's current context */
 
 static struct context *contexts_find(CUcontext handle)
 {
@@ -61,13 +62,34 @@ static struct context *contexts_add(CUcontext handle, CUdevice device)
     return context;
 }
 
+/* The context that this thread noted last, still there. */
+static bool contexts_known(CUcontext handle)
+{
+    return handle == contexts_last_handle && contexts_last && contexts_last->handle == handle;
+}
+
+/* The handle of a green context may be current to one thread only and dies with it, while its work
+ * is the primary context's as well: that one is noted. */
+CUresult contexts_current(CUcontext *handle)
+{
+    CUcontext owner = NULL;
+    CUresult rc = real.cuCtxGetCurrent(handle);
+    contexts_green = NULL;
+    if (rc != CUDA_SUCCESS || !*handle || contexts_known(*handle) || !REAL_HAS(cuStreamGetCtx_v2))
+        return rc;
+    if (real.cuStreamGetCtx_v2(CU_STREAM_LEGACY, &owner, &contexts_green) == CUDA_SUCCESS &&
+        contexts_green)
+        *handle = owner;
+    return rc;
+}
+
 struct context *contexts_note(void)
 {
     CUcontext handle = NULL;
     CUdevice device;
-    if (real.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
+    if (contexts_current(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
-    if (handle == contexts_last_handle && contexts_last && contexts_last->handle == handle)
+    if (contexts_known(handle))
         return contexts_last;
     if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
@@ -79,11 +101,19 @@ struct context *contexts_note(void)
     return context;
 }
 
+uintptr_t contexts_part(const struct context *context)
+{
+    return contexts_green ? (uintptr_t)contexts_green : (uintptr_t)context;
+}
+
 CUevent contexts_marker(struct context *context, unsigned number)
 {
     CUevent *event = &context->marker[number % METER_MARKERS];
-    if (!*event && real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+    if (*event || real.cuCtxPushCurrent_v2(context->handle) != CUDA_SUCCESS)
+        return *event;
+    if (real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         *event = NULL;
+    real.cuCtxPopCurrent_v2(&(CUcontext){0});
     return *event;
 }
 
@@ -166,6 +196,44 @@ void context_closed_primary(CUdevice device, CUresult rc, bool reset)
     lock_put(&guest.driver_lock);
 }
 
+/* Asked of the driver only where there are several devices. */
+static CUdevice contexts_green_device(CUgreenCtx green)
+{
+    CUcontext handle = NULL;
+    CUdevice device = guest.gate[0].device;
+    if (guest.gates == 1 || real.cuCtxFromGreenCtx(&handle, green) != CUDA_SUCCESS ||
+        real.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
+        return device;
+    real.cuCtxGetDevice(&device);
+    real.cuCtxPopCurrent_v2(&handle);
+    return device;
+}
+
+CUdevice context_close_green(CUgreenCtx green)
+{
+    CUdevice device = guest_attached() ? contexts_green_device(green) : 0;
+    streams_green_gone(green);
+    context_close_primary(device);
+    return device;
+}
+
+void contexts_note_owner(CUstream stream, CUcontext *owner)
+{
+    CUgreenCtx green;
+    CUdevice device;
+    *owner = NULL;
+    if (!REAL_HAS(cuStreamGetCtx_v2) ||
+        real.cuStreamGetCtx_v2(stream, owner, &green) != CUDA_SUCCESS ||
+        real.cuCtxPushCurrent_v2(*owner) != CUDA_SUCCESS)
+        return;
+    CUresult rc = real.cuCtxGetDevice(&device);
+    real.cuCtxPopCurrent_v2(&(CUcontext){0});
+    lock_take(&guest.driver_lock);
+    if (rc == CUDA_SUCCESS)
+        contexts_add(*owner, device);
+    lock_put(&guest.driver_lock);
+}
+
 void contexts_drain_begin(struct gate *gate)
 {
     lock_take(&guest.driver_lock);
@@ -206,9 +274,11 @@ static void contexts_fault(struct context *context)
         slot_count(ring_shared(ring), ring->slot, faults, 1);
 }
 
+/* A destroyed context need not be the current one: a green context's streams say so after its end.
+ */
 bool contexts_check(CUresult rc)
 {
-    if (!contexts_sticky(rc))
+    if (!contexts_sticky(rc) || rc == CUDA_ERROR_CONTEXT_IS_DESTROYED)
         return false;
     struct context *context = contexts_note();
     lock_take(&guest.driver_lock);
@@ -263,7 +333,7 @@ void contexts_stream_dying(CUcontext handle, CUstream stream)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct context *context = handle ? contexts_find(handle) : NULL;
-    if (REAL_HAS(cuCtxRecordEvent) || !context || context->closing ||
+    if (!context || (REAL_HAS(cuCtxRecordEvent) && !context->plain_drain) || context->closing ||
         real.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
         return;
     real.cuThreadExchangeStreamCaptureMode(&mode);
@@ -339,7 +409,7 @@ bool contexts_alone(const struct gate *gate)
     unsigned n = 0;
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         n += contexts[i].handle && contexts[i].gate == gate;
-    return n <= 1;
+    return n <= 1 && !contexts_green;
 }
 
 unsigned contexts_number(const struct context *context)
@@ -352,4 +422,5 @@ void contexts_reset(void)
     memset(contexts, 0, sizeof contexts);
     contexts_last = NULL;
     contexts_last_handle = NULL;
+    contexts_green = NULL;
 }

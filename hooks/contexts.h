@@ -7,6 +7,7 @@
 #define CUSLICE_HOOKS_CONTEXTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "driver.h"
 #include "meter.h"
@@ -31,10 +32,19 @@ struct context {
 
 enum contexts_drain { CONTEXTS_DONE, CONTEXTS_BUSY, CONTEXTS_BLOCKED };
 
+/* The calling thread's current context; the primary one for a green context's handle. */
+CUresult contexts_current(CUcontext *handle);
+
 /* The record of the calling thread's current context, made when new; NULL without a context. */
 struct context *contexts_note(void);
 
-/* The marker event with this number, made when first used, in the current context `context`. */
+/* What the calling thread is in: its context, noted before, or a green context in that. */
+uintptr_t contexts_part(const struct context *context);
+
+/* The context that a new stream of a green context belongs to, noted; NULL when it is not known. */
+void contexts_note_owner(CUstream stream, CUcontext *owner);
+
+/* The marker event with this number, made when first used, of `context`. */
 CUevent contexts_marker(struct context *context, unsigned number);
 
 /* Around hooked calls: a context became current (rc: how the call ended); one is about to be
@@ -43,6 +53,8 @@ void context_enter(CUresult rc);
 void context_close(CUcontext handle);
 void context_closed(CUcontext handle, CUresult rc);
 void context_close_primary(CUdevice device);
+/* A green context holds its device's primary one: its end is a release of that. */
+CUdevice context_close_green(CUgreenCtx green);
 void context_closed_primary(CUdevice device, CUresult rc, bool reset);
 
 /* The keeper's drain of one device. Begin forgets an earlier one. Poll records what must be
@@ -51,7 +63,8 @@ void context_closed_primary(CUdevice device, CUresult rc, bool reset);
 void contexts_drain_begin(struct gate *gate);
 enum contexts_drain contexts_drain_poll(struct gate *gate);
 
-/* Whether this device has at most one context of this process. */
+/* Whether this device has at most one context of this process, and the calling thread is in it: to
+ * synchronise a green context says nothing about the rest. */
 bool contexts_alone(const struct gate *gate);
 
 /* A call of the program ended with rc: true when it is a sticky error, and then the current context

@@ -123,11 +123,13 @@ struct gate *gate_current(void)
 static struct gate *gate_of_stream(CUstream stream)
 {
     CUcontext context;
+    CUgreenCtx green; /* its handle must not become current here: the primary context's may */
     CUdevice device;
     if (guest.gates == 1)
         return &guest.gate[0];
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
-        real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS ||
+        (REAL_HAS(cuStreamGetCtx_v2) ? real.cuStreamGetCtx_v2(stream, &context, &green)
+                                     : real.cuStreamGetCtx(stream, &context)) != CUDA_SUCCESS ||
         real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
         return gate_current();
     CUresult rc = real.cuCtxGetDevice(&device);

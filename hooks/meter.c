@@ -264,13 +264,15 @@ void meter_before(struct gate *gate)
     }
 }
 
-/* One name for each stream: 0x2 is another one in every thread, 0x1 in every context. */
+/* One name for each stream: 0x2 is another one in every thread, 0x1 in every context, and both
+ * in a green context, which one thread at a time is in. */
 static uintptr_t meter_stream(CUstream stream, const struct gate_mark *mark,
                               const struct context *context)
 {
+    uintptr_t part = contexts_part(context);
     if (stream == CU_STREAM_PER_THREAD)
-        return (uintptr_t)mark + 2;
-    return stream == CU_STREAM_LEGACY ? (uintptr_t)context + 1 : (uintptr_t)stream;
+        return (part == (uintptr_t)context ? (uintptr_t)mark : part) + 2;
+    return stream == CU_STREAM_LEGACY ? part + 1 : (uintptr_t)stream;
 }
 
 /* Counts a launch; the place of a marker that is due behind it, or NULL. */

@@ -40,20 +40,34 @@ static bool streams_add(CUstream stream, CUcontext context)
     return false;
 }
 
-void streams_put(CUresult rc, const CUstream *stream, unsigned flags)
+static void streams_keep(CUstream stream, CUcontext context)
 {
-    CUcontext context = NULL;
-    if (rc != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING) || !guest_attached() ||
-        real.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
-        return;
     lock_take(&streams_lock);
-    bool kept = streams_add(*stream, context);
+    bool kept = streams_add(stream, context);
     lock_put(&streams_lock);
     if (!kept)
         log_info("streams-full",
                  "more than %u non-blocking streams: on drivers before 12.5 the end "
                  "of a slice does not wait for further ones",
                  STREAMS_MAX);
+}
+
+void streams_put(CUresult rc, const CUstream *stream, unsigned flags)
+{
+    CUcontext context = NULL;
+    if (rc == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) && guest_attached() &&
+        contexts_current(&context) == CUDA_SUCCESS)
+        streams_keep(*stream, context);
+}
+
+void streams_put_green(CUresult rc, const CUstream *stream)
+{
+    CUcontext context;
+    if (rc != CUDA_SUCCESS || !guest_attached())
+        return;
+    contexts_note_owner(*stream, &context);
+    if (context)
+        streams_keep(*stream, context);
 }
 
 static const struct gate_mark *streams_owner(CUstream stream)
@@ -111,6 +125,21 @@ void streams_drop(CUstream stream)
     lock_take(&guest.driver_lock);
     contexts_stream_dying(streams_remove(stream), stream);
     streams_uncapture(stream, NULL);
+    lock_put(&guest.driver_lock);
+}
+
+void streams_green_gone(CUgreenCtx green)
+{
+    if (!guest_attached() || !REAL_HAS(cuStreamGetCtx_v2))
+        return;
+    lock_take(&guest.driver_lock);
+    for (unsigned i = 0; i < STREAMS_MAX; i++) {
+        CUgreenCtx of = NULL;
+        CUcontext context;
+        CUstream stream = streams_free[i].stream;
+        if (stream && real.cuStreamGetCtx_v2(stream, &context, &of) == CUDA_SUCCESS && of == green)
+            contexts_stream_dying(streams_remove(stream), stream);
+    }
     lock_put(&guest.driver_lock);
 }
 

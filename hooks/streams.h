@@ -20,6 +20,9 @@ static inline CUstream streams_key(CUstream stream, bool per_thread)
 #define STREAMS_MAX 256u
 
 void streams_put(CUresult rc, const CUstream *stream, unsigned flags);
+/* A green context's are all non-blocking, and their handles end with it; its work goes on. */
+void streams_put_green(CUresult rc, const CUstream *stream);
+void streams_green_gone(CUgreenCtx green);
 void streams_drop(CUstream stream);
 
 /* Calls `each` for every non-blocking stream of a context; under guest.driver_lock. */

@@ -64,7 +64,7 @@ CUresult context_begin(struct context *context)
         return result;
     }
     atomic_fetch_add(&context->generation, 1);
-    result = stream_make(context, 0, 0, &context->legacy);
+    result = stream_make(context, NULL, 0, 0, &context->legacy);
     if (result) {
         call_device(CALL_CONTEXT_DESTROY, in, 1, NULL, NULL);
         context_put_slot(context->slot);
@@ -112,9 +112,19 @@ static struct context *context_new(unsigned device, unsigned flags)
     return context;
 }
 
-struct context *context_check(CUcontext handle)
+struct context *context_check(CUcontext handle, struct green **green)
 {
-    return handle ? object_check(handle, OBJECT_CONTEXT) : context_current();
+    const struct view *view = handle ? object_check(handle, OBJECT_VIEW) : NULL;
+
+    *green = handle ? NULL : green_current();
+    if (!handle)
+        return context_current();
+    if (!view)
+        return object_check(handle, OBJECT_CONTEXT);
+    *green = view->green;
+    return view->green->generation == atomic_load(&view->green->context->generation)
+               ? view->green->context
+               : NULL;
 }
 
 CUresult context_side_stream(struct context *context, struct stream **stream)
@@ -123,7 +133,7 @@ CUresult context_side_stream(struct context *context, struct stream **stream)
 
     pthread_mutex_lock(&context->side_lock);
     if (!context->side)
-        result = stream_make(context, CU_STREAM_NON_BLOCKING, 0, &context->side);
+        result = stream_make(context, NULL, CU_STREAM_NON_BLOCKING, 0, &context->side);
     *stream = context->side;
     pthread_mutex_unlock(&context->side_lock);
     return result;
@@ -149,7 +159,7 @@ static CUresult context_create(CUcontext *out, unsigned flags, CUdevice device)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = context_begin(context);
     if (!result)
-        result = thread_push(context);
+        result = thread_push(context, NULL);
     if (result) {
         object_end(context);
         return result;
@@ -193,7 +203,8 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
 static CUresult context_destroy(CUcontext handle)
 {
     CUresult result = sim_check();
-    struct context *context, *popped;
+    struct context *context;
+    CUcontext popped;
 
     if (result)
         return result;
@@ -266,11 +277,12 @@ static CUresult context_push(CUcontext handle)
 {
     CUresult result = sim_check();
     struct context *context;
+    struct green *green;
 
     if (result)
         return result;
-    context = object_check(handle, OBJECT_CONTEXT);
-    return context ? thread_push(context) : CUDA_ERROR_INVALID_CONTEXT;
+    context = handle ? context_check(handle, &green) : NULL;
+    return context ? thread_push(context, green) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuCtxPushCurrent(CUcontext ctx)
@@ -288,12 +300,12 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 static CUresult context_pop(CUcontext *out)
 {
     CUresult result = sim_check();
-    struct context *context;
+    CUcontext handle;
 
     if (!result)
-        result = thread_pop(&context);
+        result = thread_pop(&handle);
     if (!result && out)
-        *out = (CUcontext)context;
+        *out = handle;
     return result;
 }
 
@@ -312,6 +324,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 CUresult cuCtxSetCurrent(CUcontext ctx)
 {
     struct context *context = NULL;
+    struct green *green = NULL;
     CUresult result;
 
     ENTRY();
@@ -319,11 +332,11 @@ CUresult cuCtxSetCurrent(CUcontext ctx)
     if (result)
         return result;
     if (ctx) {
-        context = object_check(ctx, OBJECT_CONTEXT);
+        context = context_check(ctx, &green);
         if (!context)
             return CUDA_ERROR_INVALID_CONTEXT;
     }
-    thread_set(context);
+    thread_set(context, green);
     return CUDA_SUCCESS;
 }
 
@@ -337,7 +350,7 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
         return result;
     if (!pctx)
         return CUDA_ERROR_INVALID_VALUE;
-    *pctx = (CUcontext)context_current();
+    *pctx = thread_handle();
     return CUDA_SUCCESS;
 }
 
@@ -363,13 +376,14 @@ CUresult cuCtxGetDevice(CUdevice *device)
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
     struct context *context;
+    struct green *green;
     CUresult result;
 
     ENTRY();
     result = sim_check();
     if (result)
         return result;
-    context = context_check(ctx);
+    context = context_check(ctx, &green);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!device)
@@ -379,14 +393,14 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 }
 #endif
 
-static CUresult context_synchronize(struct context *context)
+static CUresult context_synchronize(struct context *context, const struct green *green)
 {
     CUresult result = thread_check(context);
 
     if (!result && capture_active())
         result = capture_check_context(context);
     if (!result)
-        result = context_wait(context);
+        result = green_wait(context, green);
     if (!result)
         pool_trim_all();
     return result;
@@ -399,21 +413,22 @@ CUresult cuCtxSynchronize(void)
 
     ENTRY();
     result = sim_enter(&context);
-    return result ? result : context_synchronize(context);
+    return result ? result : context_synchronize(context, green_current());
 }
 
 #if CUDA_VERSION >= 13000
 CUresult cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct context *context;
+    struct green *green;
     CUresult result;
 
     ENTRY();
     result = sim_check();
     if (result)
         return result;
-    context = context_check(ctx);
-    return context ? context_synchronize(context) : CUDA_ERROR_INVALID_CONTEXT;
+    context = context_check(ctx, &green);
+    return context ? context_synchronize(context, green) : CUDA_ERROR_INVALID_CONTEXT;
 }
 #endif
 
@@ -450,31 +465,34 @@ CUresult cuCtxSetFlags(unsigned flags)
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
     struct context *context;
+    struct green *green;
     CUresult result;
 
     ENTRY();
     result = sim_check();
     if (result)
         return result;
-    context = context_check(ctx);
+    context = context_check(ctx, &green);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!ctxId)
         return CUDA_ERROR_INVALID_VALUE;
-    *ctxId = context->object.id << 16 | (atomic_load(&context->generation) & 0xffff);
+    *ctxId = (green ? green->object.id : context->object.id) << 16 |
+             (atomic_load(&context->generation) & 0xffff);
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned *version)
 {
     struct context *context;
+    struct green *green;
     CUresult result;
 
     ENTRY();
     result = sim_check();
     if (result)
         return result;
-    context = context_check(ctx);
+    context = context_check(ctx, &green);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!version)
@@ -605,17 +623,13 @@ static CUresult primary_enter(CUdevice device)
 /* One thread at a time begins or ends primary contexts; outermost of this file's locks. */
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+CUresult primary_retain(CUdevice dev, struct context **out)
 {
     struct context *context;
-    CUresult result;
+    CUresult result = primary_enter(dev);
 
-    ENTRY();
-    result = primary_enter(dev);
     if (result)
         return result;
-    if (!pctx)
-        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&primary_lock);
     context = primary[dev];
     if (!context)
@@ -629,13 +643,29 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     }
     if (!result) {
         context->uses++;
-        *pctx = (CUcontext)context;
+        *out = context;
     }
     pthread_mutex_unlock(&primary_lock);
     return result;
 }
 
-static CUresult primary_release(CUdevice device, bool reset)
+CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+    struct context *context;
+    CUresult result;
+
+    ENTRY();
+    result = primary_enter(dev);
+    if (!result && !pctx)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = primary_retain(dev, &context);
+    if (!result)
+        *pctx = (CUcontext)context;
+    return result;
+}
+
+CUresult primary_release(CUdevice device, bool reset)
 {
     struct context *context;
     CUresult result = primary_enter(device);

@@ -58,7 +58,7 @@ static CUresult copy_settle(struct stream *stream)
 {
     CUresult result = CUDA_SUCCESS;
 
-    if (stream->legacy && !submit_legacy_done(stream->context))
+    if (stream->legacy && !submit_legacy_done(stream))
         result = submit_dependencies(stream, NULL, 0);
     return result ? result : stream_wait(stream, stream_last(stream));
 }

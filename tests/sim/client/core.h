@@ -28,9 +28,13 @@ void bell_ring(uint64_t bits);
 
 /* --- thread.c --- */
 void thread_open(void); /* once, in cuInit */
-CUresult thread_push(struct context *context);
-CUresult thread_pop(struct context **context);
-void thread_set(struct context *context);
+CUresult thread_push(struct context *context, struct green *green);
+/* The handle of what was current. */
+CUresult thread_pop(CUcontext *handle);
+void thread_set(struct context *context, struct green *green);
+CUcontext thread_handle(void);
+/* The green context whose handle is the current one; NULL: an ordinary context's is. */
+struct green *green_current(void);
 CUresult thread_stream(struct context *context, struct stream **stream);
 /* Checks a context's life and its sticky error. */
 CUresult thread_check(const struct context *context);
@@ -38,12 +42,40 @@ CUresult thread_check(const struct context *context);
 /* --- context.c, primary.c --- */
 CUresult context_begin(struct context *context);
 CUresult context_finish(struct context *context);
-struct context *context_check(CUcontext handle);
+/* The context behind a handle (NULL: the current one), and the green context if it stands for one.
+ */
+struct context *context_check(CUcontext handle, struct green **green);
+CUresult primary_retain(CUdevice device, struct context **context);
+CUresult primary_release(CUdevice device, bool reset);
 /* The non-blocking stream in which events of the whole context are recorded. */
 CUresult context_side_stream(struct context *context, struct stream **stream);
 
+/* --- green.c --- */
+/* Part of a device, in the primary context: what it makes is that context's, its streams apart. The
+ * view is what stands for it as a CUcontext. */
+struct green {
+    struct object object;
+    struct context *context;
+    uint64_t generation; /* of the context */
+    struct view *view;
+    struct stream *legacy; /* its own default stream */
+    CUdevResource resource;
+};
+struct view {
+    struct object object;
+    struct green *green;
+};
+/* Waits for the streams of a green context; NULL: for all. */
+CUresult green_wait(struct context *context, const struct green *green);
+CUresult green_event_record(struct context *context, struct green *green, CUevent event);
+CUresult green_event_wait(struct context *context, struct green *green, CUevent event);
+
 /* --- stream.c --- */
-CUresult stream_make(struct context *context, unsigned flags, int priority, struct stream **stream);
+CUresult stream_make(struct context *context, struct green *green, unsigned flags, int priority,
+                     struct stream **stream);
+int stream_clamp_priority(int priority);
+/* A green context ends: its streams' work goes on, their handles lead nowhere. */
+void stream_orphan_all(struct green *green);
 void stream_retire(struct stream *stream); /* its work completes, its handle ends */
 void stream_end_all(struct context *context);
 struct stream *stream_check(CUstream handle);
@@ -61,7 +93,7 @@ CUresult submit_record(struct stream *stream, const struct command_record *recor
 /* Whether the stream was told to wait for that place of another. */
 bool submit_is_behind(struct stream *stream, unsigned slot, uint64_t seq);
 /* Whether everything before a legacy action is done: blocking streams and the legacy one itself. */
-bool submit_legacy_done(struct context *context);
+bool submit_legacy_done(const struct stream *legacy);
 
 /* --- hostcall.c --- */
 void hostcall_need(void); /* starts the driver's thread on first use */

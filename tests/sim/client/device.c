@@ -388,7 +388,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned Flags)
         return result;
     if (Flags)
         return CUDA_ERROR_INVALID_VALUE;
-    return object_check(peerContext, OBJECT_CONTEXT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return context_check(peerContext, &(struct green *){NULL}) ? CUDA_SUCCESS
+                                                               : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext)

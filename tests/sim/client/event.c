@@ -413,8 +413,10 @@ CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEn
 
 /* --- events of a whole context --- */
 
-/* Collects one dependency per stream of the context with work under way, in batches. */
-static CUresult event_gather(struct context *context, struct stream *into)
+/* Collects one dependency per stream of the context (or of one green context) with work under way,
+ * in batches. */
+static CUresult event_gather(struct context *context, const struct green *green,
+                             struct stream *into)
 {
     struct dependency deps[SIM_DEPS / 2];
     unsigned n = 0;
@@ -429,7 +431,8 @@ static CUresult event_gather(struct context *context, struct stream *into)
         more = false;
         pthread_mutex_lock(&context->lock);
         for (struct stream *s = context->streams; s && !more; s = s->next) {
-            if (s == into || (seen && s->object.id >= seen) || stream_done(s, s->submitted))
+            if (s == into || (green && s->green != green) || (seen && s->object.id >= seen) ||
+                stream_done(s, s->submitted))
                 continue;
             more = n == SIM_DEPS / 2;
             if (!more) {
@@ -445,18 +448,14 @@ static CUresult event_gather(struct context *context, struct stream *into)
     return result;
 }
 
-CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+CUresult green_event_record(struct context *context, struct green *green, CUevent handle)
 {
-    struct context *context;
     struct stream *own;
     struct event *event;
-    CUresult result;
+    CUresult result = event_enter(handle, &event);
 
-    ENTRY();
-    result = event_enter(hEvent, &event);
     if (result)
         return result;
-    context = context_check(hCtx);
     if (!context || event->context != context)
         return context ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
     result = thread_check(context);
@@ -467,39 +466,62 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
     if (result)
         return result;
     pthread_mutex_lock(&context->side_lock);
-    result = event_gather(context, own);
+    result = event_gather(context, green, own);
     if (!result)
         result = event_record(event, own);
     pthread_mutex_unlock(&context->side_lock);
     return result;
 }
 
-CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 {
-    struct stream *streams[SIM_STREAMS];
     struct context *context;
-    struct event *event;
-    unsigned n = 0;
+    struct green *green;
     CUresult result;
 
     ENTRY();
-    result = event_enter(hEvent, &event);
+    result = sim_check();
     if (result)
         return result;
-    context = context_check(hCtx);
-    result = context ? thread_check(context) : CUDA_ERROR_INVALID_CONTEXT;
+    context = context_check(hCtx, &green);
+    return green_event_record(context, green, hEvent);
+}
+
+CUresult green_event_wait(struct context *context, struct green *green, CUevent handle)
+{
+    struct stream *streams[SIM_STREAMS];
+    struct event *event;
+    unsigned n = 0;
+    CUresult result = event_enter(handle, &event);
+
+    if (!result)
+        result = context ? thread_check(context) : CUDA_ERROR_INVALID_CONTEXT;
     if (!result && capture_active())
         result = capture_check_context(context);
     if (result)
         return result;
     pthread_mutex_lock(&context->lock);
     for (struct stream *s = context->streams; s; s = s->next)
-        if (!s->retired && n < SIM_STREAMS)
+        if (!s->retired && !s->orphan && (!green || s->green == green) && n < SIM_STREAMS)
             streams[n++] = s;
     pthread_mutex_unlock(&context->lock);
     for (unsigned i = 0; i < n && !result; i++)
         result = event_wait(streams[i], event);
     return result;
+}
+
+CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+    struct context *context;
+    struct green *green;
+    CUresult result;
+
+    ENTRY();
+    result = sim_check();
+    if (result)
+        return result;
+    context = context_check(hCtx, &green);
+    return green_event_wait(context, green, hEvent);
 }
 
 /* --- between processes --- */

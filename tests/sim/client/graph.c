@@ -369,10 +369,21 @@ struct node *graph_find_copy(const struct graph *graph, uint64_t id)
         if (graph->nodes[i]->origin == id)
             return graph->nodes[i];
         inner = graph->nodes[i]->child == NULL ? NULL : graph_find_copy(graph->nodes[i]->child, id);
+        for (unsigned j = 0; inner == NULL && j < node_body_count(graph->nodes[i]); j++)
+            inner = graph_find_copy(node_body(graph->nodes[i], j), id);
         if (inner != NULL)
             return inner;
     }
     return NULL;
+}
+
+bool graph_conditional(const struct graph *graph)
+{
+    for (unsigned i = 0; i < graph->count; i++)
+        if (graph->nodes[i]->bodies != NULL ||
+            (graph->nodes[i]->child != NULL && graph_conditional(graph->nodes[i]->child)))
+            return true;
+    return false;
 }
 
 /* --- entry points
@@ -443,6 +454,8 @@ CUresult cuGraphClone(CUgraph *out, CUgraph handle)
         return result;
     if (out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_conditional(graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     result = graph_copy(graph, &copy);
     if (result == CUDA_SUCCESS)
         *out = (CUgraph)copy;

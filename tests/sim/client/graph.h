@@ -39,6 +39,8 @@ struct node {
     CUstreamBatchMemOpParams *operations;
     CUlaunchAttributeValue *attributes; /* kernels: by attribute, NULL until one is set */
     struct graph *child;
+    CUgraph *bodies; /* conditional nodes: params.conditional.phGraph_out, .size of them */
+    unsigned value;  /* conditional nodes: of the handle, at each launch */
     uint64_t origin; /* id of the node it was copied from, 0 if none */
     bool disabled;   /* in executable graphs */
     bool cooperative;
@@ -56,6 +58,8 @@ struct graph {
     uint64_t origin;                 /* id of the graph it was copied from, 0 if none */
     struct graph_user_object *users; /* user objects it keeps alive */
     bool executable;                 /* inside a struct exec: no handle of it is out */
+    void *instance;                  /* the executable graph that was made of it last */
+    uint64_t instance_id;
 };
 
 /* --- graph.c: structure ----------------------------------------------------------------------- */
@@ -83,6 +87,9 @@ struct node *graph_find_copy(const struct graph *graph, uint64_t id);
  * unless the parameters name one; may be NULL for nodes that run in none. */
 CUresult node_set(struct node *node, const CUgraphNodeParams *params, struct context *context);
 CUresult node_copy(struct node *to, const struct node *from);
+/* The bodies of a conditional node; other nodes have none. */
+unsigned node_body_count(const struct node *node);
+struct graph *node_body(const struct node *node, unsigned i);
 void node_free(struct node *node);
 /* Makes the parameters of a node out of a captured command; they borrow from both. */
 struct node_loan {
@@ -94,6 +101,10 @@ CUresult node_params_of(const struct command *command, CUgraphNodeParams *params
                         struct node_loan *loan);
 /* What a copy node's parameters mean to the device. */
 CUresult node_copy_command(const CUDA_MEMCPY3D *copy, struct command_copy *command);
+
+/* Whether a graph has conditional nodes, also in child graphs: it can be neither cloned nor used as
+ * a child, and be instantiated once at a time. */
+bool graph_conditional(const struct graph *graph);
 
 /* Both look a handle up: INVALID_VALUE, or what sim_check says. */
 CUresult graph_check(CUgraph handle, struct graph **graph);

@@ -273,6 +273,43 @@ static CUresult exec_emit_operations(struct exec *exec, const struct node *node)
 
 static CUresult exec_emit_graph(struct exec *exec, const struct graph *graph);
 
+/* What a body may hold, and what its child graphs may. */
+static bool exec_body_fits(const struct graph *graph)
+{
+    for (unsigned i = 0; i < graph->count; i++)
+        switch (graph->nodes[i]->params.type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+        case CU_GRAPH_NODE_TYPE_EMPTY:
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+            break;
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+            if (exec_body_fits(graph->nodes[i]->child))
+                break;
+            return false;
+        default:
+            return false;
+        }
+    return true;
+}
+
+/* The value is known beforehand, and with it which body runs, and how often. */
+static CUresult exec_emit_conditional(struct exec *exec, const struct node *node)
+{
+    const CUDA_CONDITIONAL_NODE_PARAMS *conditional = &node->params.conditional;
+    unsigned body = conditional->type == CU_GRAPH_COND_TYPE_SWITCH ? node->value : node->value == 0;
+    unsigned rounds = conditional->type == CU_GRAPH_COND_TYPE_WHILE ? sim.rounds : 1;
+    CUresult result = CUDA_SUCCESS;
+
+    for (unsigned i = 0; i < conditional->size; i++)
+        if (!exec_body_fits(node_body(node, i)))
+            return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < rounds && body < conditional->size && result == CUDA_SUCCESS; i++)
+        result = exec_emit_graph(exec, node_body(node, body));
+    return result;
+}
+
 static CUresult exec_emit_node(struct exec *exec, const struct node *node)
 {
     if (node->disabled)
@@ -294,6 +331,8 @@ static CUresult exec_emit_node(struct exec *exec, const struct node *node)
         return exec_emit_event(exec, node->params.eventRecord.event, false);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         return exec_emit_operations(exec, node);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return exec_emit_conditional(exec, node);
     default:
         return CUDA_SUCCESS; /* empty nodes, and memory nodes, which are the launch's */
     }
@@ -354,6 +393,14 @@ static CUresult exec_check_flags(uint64_t flags)
                                                              : CUDA_SUCCESS;
 }
 
+static bool exec_lives(const struct graph *graph)
+{
+    const struct exec *exec =
+        graph->instance == NULL ? NULL : object_check(graph->instance, OBJECT_EXEC);
+
+    return exec != NULL && exec->object.id == graph->instance_id;
+}
+
 static CUresult exec_new(CUgraphExec *out, CUgraph handle, uint64_t flags)
 {
     struct graph *graph;
@@ -364,7 +411,7 @@ static CUresult exec_new(CUgraphExec *out, CUgraph handle, uint64_t flags)
         result = exec_check_flags(flags);
     if (result != CUDA_SUCCESS)
         return result;
-    if (out == NULL)
+    if (out == NULL || (graph_conditional(graph) && exec_lives(graph)))
         return CUDA_ERROR_INVALID_VALUE;
     exec = object_new(OBJECT_EXEC, sizeof(*exec));
     if (exec == NULL)
@@ -377,6 +424,8 @@ static CUresult exec_new(CUgraphExec *out, CUgraph handle, uint64_t flags)
         exec_free(exec);
         return result;
     }
+    graph->instance = exec;
+    graph->instance_id = exec->object.id;
     *out = (CUgraphExec)exec;
     return CUDA_SUCCESS;
 }
@@ -686,6 +735,11 @@ static CUgraphExecUpdateResult exec_compare_node(const struct node *old, const s
         return old->params.free.dptr == new->params.free.dptr
                    ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                    : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return old->params.conditional.type == new->params.conditional.type &&
+                       old->params.conditional.size == new->params.conditional.size
+                   ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                   : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     default:
         return CU_GRAPH_EXEC_UPDATE_SUCCESS;
     }
@@ -726,9 +780,12 @@ static CUgraphExecUpdateResult exec_compare(const struct graph *old, const struc
         if (!exec_same_edges(old->nodes[i], new->nodes[i]))
             return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     }
-    for (unsigned i = 0; i < old->count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++)
+    for (unsigned i = 0; i < old->count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
+        for (unsigned j = 0; j < node_body_count(old->nodes[i]) && !result; j++)
+            result = exec_compare(node_body(old->nodes[i], j), node_body(new->nodes[i], j), where);
         if (old->nodes[i]->child != NULL)
             result = exec_compare(old->nodes[i]->child, new->nodes[i]->child, where);
+    }
     return result;
 }
 
@@ -737,6 +794,11 @@ static CUresult exec_replace(struct graph *old, const struct graph *new)
     CUresult result = CUDA_SUCCESS;
 
     for (unsigned i = 0; i < old->count && result == CUDA_SUCCESS; i++) {
+        old->nodes[i]->value = new->nodes[i]->value;
+        for (unsigned j = 0; j < node_body_count(old->nodes[i]) && result == CUDA_SUCCESS; j++)
+            result = exec_replace(node_body(old->nodes[i], j), node_body(new->nodes[i], j));
+        if (old->nodes[i]->bodies != NULL)
+            continue;
         if (old->nodes[i]->child != NULL)
             result = exec_replace(old->nodes[i]->child, new->nodes[i]->child);
         else if (old->nodes[i]->params.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
@@ -818,7 +880,8 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
 {
     ENTRY();
     if (params == NULL || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+        params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return CUDA_ERROR_INVALID_VALUE;
     return exec_change(exec, node, params);
 }

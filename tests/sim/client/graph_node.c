@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "core.h"
 
 #include "graph.h"
 #include "module.h"
@@ -17,6 +17,16 @@ enum { NODE_MOST_OPERATIONS = 256 };
 /* --- contents
  * ---------------------------------------------------------------------------------------- */
 
+unsigned node_body_count(const struct node *node)
+{
+    return node->bodies == NULL ? 0 : node->params.conditional.size;
+}
+
+struct graph *node_body(const struct node *node, unsigned i)
+{
+    return (struct graph *)node->bodies[i];
+}
+
 void node_free(struct node *node)
 {
     free(node->bytes);
@@ -24,6 +34,9 @@ void node_free(struct node *node)
     free(node->operations);
     free(node->attributes);
     graph_free(node->child);
+    for (unsigned i = 0; i < node_body_count(node); i++)
+        graph_free(node_body(node, i));
+    free(node->bodies);
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->params.alloc.dptr != 0)
         graph_memory_release(node->params.alloc.dptr);
     node->bytes = NULL;
@@ -31,13 +44,16 @@ void node_free(struct node *node)
     node->operations = NULL;
     node->attributes = NULL;
     node->child = NULL;
+    node->bodies = NULL;
     memset(&node->params, 0, sizeof(node->params));
 }
 
 static CUresult node_find_context(CUcontext handle, struct context *fallback,
                                   struct context **context)
 {
-    *context = handle == NULL ? fallback : object_check(handle, OBJECT_CONTEXT);
+    struct green *green;
+
+    *context = handle == NULL ? fallback : context_check(handle, &green);
     return *context == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
@@ -219,6 +235,8 @@ static CUresult node_set_child(struct node *node)
 
     if (graph == NULL || graph == node->graph)
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_conditional(graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
 #if CUDA_VERSION >= 12090
     moved = node->params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
     node->params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE;
@@ -277,6 +295,96 @@ static CUresult node_set_event(CUevent handle)
     return object_check(handle, OBJECT_EVENT) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+/* The variable that a conditional node obeys. Only its default ever sets it here. */
+struct condition {
+    struct object object;
+    struct graph *graph;
+    unsigned value;
+};
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph,
+                                        CUcontext ctx, unsigned int defaultLaunchValue,
+                                        unsigned int flags)
+{
+    struct condition *condition;
+    struct context *context;
+    struct graph *graph;
+    CUresult result;
+
+    ENTRY();
+    result = graph_check(hGraph, &graph);
+    if (result == CUDA_SUCCESS)
+        result = node_find_context(ctx, context_current(), &context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (pHandle_out == NULL || (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    condition = object_new(OBJECT_CONDITION, sizeof(*condition));
+    if (condition == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    condition->graph = graph;
+    condition->value = flags == CU_GRAPH_COND_ASSIGN_DEFAULT ? defaultLaunchValue : 0;
+    *pHandle_out = (CUgraphConditionalHandle)(uintptr_t)condition;
+    return CUDA_SUCCESS;
+}
+
+static bool node_condition_fits(const CUDA_CONDITIONAL_NODE_PARAMS *conditional)
+{
+    switch (conditional->type) {
+    case CU_GRAPH_COND_TYPE_IF:
+        return conditional->size == 1 || conditional->size == 2;
+    case CU_GRAPH_COND_TYPE_WHILE:
+        return conditional->size == 1;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+        return conditional->size > 0;
+    default:
+        return false;
+    }
+}
+
+/* A new node, with empty bodies: what they hold is added to them. */
+static CUresult node_set_conditional(struct node *node, struct context *fallback)
+{
+    CUDA_CONDITIONAL_NODE_PARAMS *conditional = &node->params.conditional;
+    const struct condition *condition =
+        object_check((const void *)(uintptr_t)conditional->handle, OBJECT_CONDITION);
+    CUresult result = node_find_context(conditional->ctx, fallback, &node->context);
+
+    conditional->ctx = (CUcontext)node->context;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (condition == NULL || !node_condition_fits(conditional))
+        return CUDA_ERROR_INVALID_VALUE;
+    node->value = condition->value;
+    node->bodies = calloc(conditional->size, sizeof(*node->bodies));
+    if (node->bodies == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    conditional->phGraph_out = node->bodies;
+    for (unsigned i = 0; i < conditional->size; i++) {
+        node->bodies[i] = (CUgraph)graph_new();
+        if (node->bodies[i] == NULL)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult node_copy_bodies(struct node *to, const struct node *from)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (unsigned i = 0; i < node_body_count(from) && result == CUDA_SUCCESS; i++) {
+        struct graph *copy;
+
+        result = graph_copy(node_body(from, i), &copy);
+        if (result != CUDA_SUCCESS)
+            break;
+        graph_free(node_body(to, i));
+        to->bodies[i] = (CUgraph)copy;
+        copy->owner = to;
+    }
+    return result;
+}
+
 static CUresult node_fill(struct node *node, struct context *context)
 {
     switch (node->params.type) {
@@ -302,6 +410,8 @@ static CUresult node_fill(struct node *node, struct context *context)
         return graph_memory_owns(node->params.free.dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         return node_set_operations(node, context);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return node_set_conditional(node, context);
     default:
         sim_log("graph nodes of type %d are not implemented", (int)node->params.type);
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -332,8 +442,12 @@ CUresult node_set(struct node *node, const CUgraphNodeParams *params, struct con
     node->operations = aside.operations;
     node->attributes = aside.attributes;
     node->child = aside.child;
+    node->bodies = aside.bodies;
+    node->value = aside.value;
     if (node->child != NULL)
         node->child->owner = node;
+    for (unsigned i = 0; i < node_body_count(node); i++)
+        node_body(node, i)->owner = node;
     return CUDA_SUCCESS;
 }
 
@@ -341,6 +455,8 @@ CUresult node_copy(struct node *to, const struct node *from)
 {
     CUresult result = node_set(to, &from->params, from->context);
 
+    if (result == CUDA_SUCCESS)
+        result = node_copy_bodies(to, from);
     if (result != CUDA_SUCCESS)
         return result;
     to->disabled = from->disabled;
@@ -518,6 +634,8 @@ static CUresult node_add(CUgraphNode *out, CUgraph handle, const CUgraphNode *so
         params->alloc.dptr = node->params.alloc.dptr;
     else if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         params->graph.graph = node->params.graph.graph;
+    else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        params->conditional.phGraph_out = node->bodies;
     *out = (CUgraphNode)node;
     return CUDA_SUCCESS;
 }
@@ -774,7 +892,8 @@ CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams *params)
 {
     ENTRY();
     if (params == NULL || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        params->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+        params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return CUDA_ERROR_INVALID_VALUE;
     return node_change(handle, params);
 }

@@ -24,6 +24,7 @@ struct capture;
 struct capture_mark;
 struct module;
 struct graph;
+struct green;
 
 /* --- objects --- */
 
@@ -43,6 +44,10 @@ enum object_kind {
     OBJECT_PHYSICAL = 0x50485953,
     OBJECT_LINK = 0x4c494e4b,
     OBJECT_USER = 0x55534552,
+    OBJECT_GREEN = 0x4752454f,
+    OBJECT_VIEW = 0x56494557,
+    OBJECT_DESCRIPTOR = 0x44455343,
+    OBJECT_CONDITION = 0x434f4e45,
 };
 
 /* First member of everything a handle points to. */
@@ -88,6 +93,7 @@ struct context {
 struct stream {
     struct object object;
     struct context *context;
+    struct green *green; /* the green context it belongs to; its context is the primary one */
     unsigned slot;
     unsigned flags; /* CU_STREAM_NON_BLOCKING or 0 */
     int priority;
@@ -100,6 +106,7 @@ struct stream {
     uint64_t legacy_seen;         /* blocking stream: legacy sequence it already waits for */
     uint64_t barrier_seen;        /* its sequence the legacy stream already waits for */
     bool retired;                 /* destroyed, its work still under way */
+    bool orphan;                  /* its green context is gone: no call may name it any more */
     struct dependency behind[16]; /* places of other streams it was last told to wait for */
     unsigned behind_count;
     _Atomic(struct capture *) capture; /* capture.c's */
@@ -226,6 +233,7 @@ struct sim {
     unsigned char *arena_base;
     const _Atomic uint32_t *alive; /* 1 here, 0 in a forked child (MADV_WIPEONFORK) */
     uint64_t launch_cost, record_cost, query_cost, write_cost;
+    unsigned rounds; /* of a WHILE node's body: nothing on the device ends its loop */
     pthread_mutex_t lock;
 };
 extern struct sim sim;

@@ -145,6 +145,7 @@ static void start_settings(void)
     sim.record_cost = util_env_duration("SIMCUDA_RECORD_COST", 0);
     sim.query_cost = util_env_duration("SIMCUDA_QUERY_COST", 0);
     sim.write_cost = util_env_duration("SIMCUDA_WRITE_COST", 0);
+    sim.rounds = (unsigned)util_env_number("SIMCUDA_ROUNDS", 1, 10000);
 }
 
 /* Calls before cuInit can be told to fail, too. */

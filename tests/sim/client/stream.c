@@ -73,7 +73,8 @@ static void stream_reclaim(struct context *context)
     }
 }
 
-CUresult stream_make(struct context *context, unsigned flags, int priority, struct stream **out)
+CUresult stream_make(struct context *context, struct green *green, unsigned flags, int priority,
+                     struct stream **out)
 {
     struct stream *stream;
     uint64_t in[3];
@@ -89,6 +90,7 @@ CUresult stream_make(struct context *context, unsigned flags, int priority, stru
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     stream->context = context;
+    stream->green = green;
     stream->slot = (unsigned)slot;
     stream->flags = flags;
     stream->priority = priority;
@@ -142,6 +144,18 @@ void stream_end_all(struct context *context)
     }
 }
 
+void stream_orphan_all(struct green *green)
+{
+    pthread_mutex_lock(&green->context->lock);
+    for (struct stream *s = green->context->streams; s; s = s->next)
+        if (s->green == green) {
+            s->orphan = true;
+            s->flags |= CU_STREAM_NON_BLOCKING; /* out of every default stream's barrier */
+            s->green = NULL;
+        }
+    pthread_mutex_unlock(&green->context->lock);
+}
+
 struct stream *stream_check(CUstream handle)
 {
     return object_check(handle, OBJECT_STREAM);
@@ -161,18 +175,18 @@ CUresult stream_find(CUstream handle, struct stream **out)
         if (!stream)
             return CUDA_ERROR_INVALID_HANDLE;
         *out = stream;
-        return thread_check(stream->context);
+        return stream->orphan ? CUDA_ERROR_CONTEXT_IS_DESTROYED : thread_check(stream->context);
     }
     result = sim_enter(&context);
     if (result)
         return result;
     if (handle == CU_STREAM_PER_THREAD)
         return thread_stream(context, out);
-    *out = context->legacy;
+    *out = green_current() ? green_current()->legacy : context->legacy;
     return CUDA_SUCCESS;
 }
 
-CUresult context_wait(struct context *context)
+CUresult green_wait(struct context *context, const struct green *green)
 {
     struct {
         struct stream_shared *shared;
@@ -187,7 +201,7 @@ CUresult context_wait(struct context *context)
         pthread_mutex_lock(&context->lock);
         more = false;
         for (struct stream *s = context->streams; s; s = s->next) {
-            if (stream_done(s, s->submitted))
+            if ((green && s->green != green) || stream_done(s, s->submitted))
                 continue;
             if (n == 64) {
                 more = true;
@@ -205,7 +219,19 @@ CUresult context_wait(struct context *context)
     return context_error(context);
 }
 
+CUresult context_wait(struct context *context)
+{
+    return green_wait(context, NULL);
+}
+
 /* --- entry points --- */
+
+int stream_clamp_priority(int priority)
+{
+    return priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
+           : priority > PRIORITY_LEAST  ? PRIORITY_LEAST
+                                        : priority;
+}
 
 static CUresult stream_create(CUstream *out, unsigned flags, int priority)
 {
@@ -217,10 +243,7 @@ static CUresult stream_create(CUstream *out, unsigned flags, int priority)
         return result;
     if (!out || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
         return CUDA_ERROR_INVALID_VALUE;
-    priority = priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
-               : priority > PRIORITY_LEAST  ? PRIORITY_LEAST
-                                            : priority;
-    result = stream_make(context, flags, priority, &stream);
+    result = stream_make(context, green_current(), flags, stream_clamp_priority(priority), &stream);
     if (!result)
         *out = (CUstream)stream;
     return result;
@@ -264,6 +287,8 @@ static CUresult stream_destroy(CUstream handle)
     stream = stream_check(handle);
     if (!stream || stream->legacy || stream->per_thread)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->orphan)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     capture_forget_stream(stream);
     stream_retire(stream);
     return CUDA_SUCCESS;
@@ -293,7 +318,7 @@ CUresult cuStreamQuery(CUstream hStream)
     if (result)
         return result;
     sim_spend(sim.query_cost);
-    if (stream->legacy ? !submit_legacy_done(stream->context)
+    if (stream->legacy ? !submit_legacy_done(stream)
                        : !stream_done(stream, stream_last(stream)))
         return CUDA_ERROR_NOT_READY;
     return context_error(stream->context);
@@ -315,7 +340,7 @@ CUresult cuStreamSynchronize(CUstream hStream)
     if (!result && capture_active())
         result = capture_check_stream(stream);
     /* To wait for the legacy stream is an action in it: it waits for the blocking ones first. */
-    if (!result && stream->legacy && !submit_legacy_done(stream->context))
+    if (!result && stream->legacy && !submit_legacy_done(stream))
         result = submit_dependencies(stream, NULL, 0);
     if (!result)
         result = stream_wait(stream, stream_last(stream));
@@ -400,7 +425,7 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
     if (!result && !pctx)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        *pctx = (CUcontext)stream->context;
+        *pctx = stream->green ? (CUcontext)stream->green->view : (CUcontext)stream->context;
     return result;
 }
 
@@ -412,13 +437,19 @@ CUresult cuStreamGetCtx_ptsz(CUstream hStream, CUcontext *pctx)
 
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
 {
+    struct stream *stream;
     CUresult result;
 
     ENTRY();
-    result = cuStreamGetCtx(hStream, pCtx);
-    if (!result && pGreenCtx)
-        *pGreenCtx = NULL;
-    return result;
+    result = stream_find(hStream, &stream);
+    if (!result && !pCtx)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    *pCtx = (CUcontext)stream->context;
+    if (pGreenCtx)
+        *pGreenCtx = (CUgreenCtx)stream->green;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)

@@ -205,7 +205,8 @@ static CUresult submit_barrier(struct stream *legacy, struct dependency *deps, u
     CUresult result = CUDA_SUCCESS;
 
     for (struct stream *s = legacy->context->streams; s && !result; s = s->next) {
-        if (s == legacy || !submit_blocks(s) || s->barrier_seen == s->submitted)
+        if (s == legacy || s->green != legacy->green || !submit_blocks(s) ||
+            s->barrier_seen == s->submitted)
             continue;
         s->barrier_seen = s->submitted;
         if (!submit_outstanding(s))
@@ -224,7 +225,7 @@ static CUresult submit_barrier(struct stream *legacy, struct dependency *deps, u
 
 static CUresult submit_order(struct stream *stream, struct dependency *deps, uint32_t *count)
 {
-    const struct stream *legacy = stream->context->legacy;
+    const struct stream *legacy = stream->green ? stream->green->legacy : stream->context->legacy;
 
     if (stream->legacy)
         return submit_barrier(stream, deps, count);
@@ -450,13 +451,14 @@ CUresult submit_record(struct stream *stream, const struct command_record *what,
     return submit_send(stream, &record, NULL, 0, seq);
 }
 
-bool submit_legacy_done(struct context *context)
+bool submit_legacy_done(const struct stream *legacy)
 {
+    struct context *context = legacy->context;
     bool done = true;
 
     pthread_mutex_lock(&context->lock);
     for (const struct stream *s = context->streams; s && done; s = s->next)
-        done = !submit_blocks(s) || !submit_outstanding(s);
+        done = s->green != legacy->green || !submit_blocks(s) || !submit_outstanding(s);
     pthread_mutex_unlock(&context->lock);
     return done;
 }

@@ -18,6 +18,8 @@ struct thread_stream {
 struct thread {
     struct context *stack[DEPTH];
     uint64_t ids[DEPTH]; /* of those objects: a handle's place may be another context's by now */
+    struct green *greens[DEPTH]; /* where a green context's handle was pushed */
+    uint64_t green_ids[DEPTH];
     unsigned depth;
     struct thread_stream *streams;
 };
@@ -69,37 +71,61 @@ struct context *context_current(void)
     context = thread->stack[thread->depth - 1];
     if (context && context->object.id != thread->ids[thread->depth - 1])
         return &gone;
+    if (thread->greens[thread->depth - 1] && !green_current())
+        return &gone;
     return context;
 }
 
-static void thread_put(struct thread *thread, unsigned at, struct context *context)
+struct green *green_current(void)
 {
+    const struct thread *thread = self;
+    struct green *green = thread && thread->depth ? thread->greens[thread->depth - 1] : NULL;
+
+    return green && object_check(green, OBJECT_GREEN) &&
+                   green->object.id == thread->green_ids[thread->depth - 1] &&
+                   green->generation == atomic_load(&green->context->generation)
+               ? green
+               : NULL;
+}
+
+CUcontext thread_handle(void)
+{
+    struct green *green = green_current();
+
+    return green ? (CUcontext)green->view : (CUcontext)context_current();
+}
+
+static void thread_put(struct thread *thread, unsigned at, struct context *context,
+                       struct green *green)
+{
+    thread->greens[at] = green;
+    thread->green_ids[at] = green ? green->object.id : 0;
     thread->stack[at] = context;
     thread->ids[at] = context ? context->object.id : 0;
 }
 
-CUresult thread_push(struct context *context)
+CUresult thread_push(struct context *context, struct green *green)
 {
     struct thread *thread = thread_self();
 
     if (!thread || thread->depth == DEPTH)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    thread_put(thread, thread->depth++, context);
+    thread_put(thread, thread->depth++, context, green);
     return CUDA_SUCCESS;
 }
 
-CUresult thread_pop(struct context **context)
+CUresult thread_pop(CUcontext *handle)
 {
-    struct context *current = context_current();
+    CUcontext current = thread_handle();
 
     if (!current)
         return CUDA_ERROR_INVALID_CONTEXT;
     self->depth--;
-    *context = current;
+    *handle = current;
     return CUDA_SUCCESS;
 }
 
-void thread_set(struct context *context)
+void thread_set(struct context *context, struct green *green)
 {
     struct thread *thread = thread_self();
 
@@ -112,14 +138,14 @@ void thread_set(struct context *context)
     }
     if (!thread->depth)
         thread->depth = 1;
-    thread_put(thread, thread->depth - 1, context);
+    thread_put(thread, thread->depth - 1, context, green);
 }
 
 struct context *context_swap(struct context *context)
 {
     struct context *old = context_current();
 
-    thread_set(context);
+    thread_set(context, NULL);
     return old;
 }
 
@@ -160,6 +186,7 @@ CUresult thread_stream(struct context *context, struct stream **stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (own = thread->streams; own; own = own->next)
         if (own->stream->context == context && own->generation == generation &&
+            own->stream->green == green_current() && !own->stream->orphan &&
             object_check(own->stream, OBJECT_STREAM)) {
             *stream = own->stream;
             return CUDA_SUCCESS;
@@ -167,7 +194,7 @@ CUresult thread_stream(struct context *context, struct stream **stream)
     own = calloc(1, sizeof(*own));
     if (!own)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = stream_make(context, 0, 0, &own->stream);
+    result = stream_make(context, green_current(), 0, 0, &own->stream);
     if (result) {
         free(own);
         return result;
