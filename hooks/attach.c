@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "allocs.h"
@@ -33,9 +32,6 @@ static bool attach_told; /* a line says already what is wrong */
 static struct tenant_spec attach_tenant;
 static struct ring attach_rings[GATE_DEVICES];
 
-/* The inode that Linux gives the first PID namespace. */
-#define ATTACH_HOST_PID_NAMESPACE UINT64_C(0xeffffffc)
-
 /* ---- Who this process is ---- */
 
 static void attach_display(char *text, size_t size)
@@ -48,13 +44,13 @@ static void attach_display(char *text, size_t size)
 /* Given by name; else the PID namespace when it is not the host's; else this process alone. */
 static void attach_identify(struct tenant_spec *spec)
 {
-    struct stat st;
+    uint64_t space = tenant_pid_namespace();
     *spec = (struct tenant_spec){.weight = guest_config.weight, .mode = guest_config.mode};
     if (guest_config.tenant[0]) {
         snprintf(spec->key, sizeof spec->key, "%s", guest_config.tenant);
         snprintf(spec->display, sizeof spec->display, "%s", guest_config.tenant);
-    } else if (stat("/proc/self/ns/pid", &st) == 0 && st.st_ino != ATTACH_HOST_PID_NAMESPACE) {
-        snprintf(spec->key, sizeof spec->key, "pidns:%llu", (unsigned long long)st.st_ino);
+    } else if (space && !tenant_on_host(space)) {
+        snprintf(spec->key, sizeof spec->key, "pidns:%llu", (unsigned long long)space);
         attach_display(spec->display, sizeof spec->display);
     } else {
         snprintf(spec->key, sizeof spec->key, "pid:%d:%llx", getpid(),

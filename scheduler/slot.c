@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -139,12 +138,6 @@ static int slot_seize(struct segment *segment)
     return -ENOSPC;
 }
 
-static uint64_t slot_pid_namespace(void)
-{
-    struct stat st;
-    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
-}
-
 static void slot_command(char *text, size_t size)
 {
     FILE *file = fopen("/proc/self/comm", "re");
@@ -156,16 +149,13 @@ static void slot_command(char *text, size_t size)
     fclose(file);
 }
 
-/* The inode that Linux gives the first PID namespace. */
-#define SLOT_HOST_PID_NAMESPACE UINT64_C(0xeffffffc)
-
 static void slot_describe(struct cuslice_slot *s, const struct tenant_spec *spec, uint64_t now)
 {
     int32_t pid = getpid();
-    uint64_t space = slot_pid_namespace();
+    uint64_t space = tenant_pid_namespace();
     atomic_store(&s->pid, pid);
     atomic_store(&s->pid_namespace, space);
-    atomic_store(&s->host_pid, space == SLOT_HOST_PID_NAMESPACE ? pid : 0);
+    atomic_store(&s->host_pid, tenant_on_host(space) ? pid : 0);
     atomic_store(&s->mode, spec->mode);
     atomic_store(&s->closing_ns, 0);
     atomic_store(&s->idle_since_ns, 0);

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "clock.h"
@@ -224,4 +225,10 @@ struct cuslice_tenant *tenant_of(struct cuslice_segment *shared, unsigned slot)
 {
     unsigned tenant = atomic_load_explicit(&shared->slot[slot].tenant, memory_order_acquire);
     return tenant < CUSLICE_TENANTS ? &shared->tenant[tenant] : NULL;
+}
+
+uint64_t tenant_pid_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
 }

@@ -6,6 +6,7 @@
 #ifndef CUSLICE_SCHEDULER_TENANT_H
 #define CUSLICE_SCHEDULER_TENANT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "segment.h"
@@ -48,6 +49,15 @@ void tenant_enter(struct cuslice_segment *shared, unsigned tenant, unsigned slot
 
 /* Strikes `slot` from the members; its record lives on for its figures. */
 void tenant_leave(struct cuslice_segment *shared, unsigned tenant, unsigned slot, uint64_t now);
+
+/* The inode of this process's PID namespace; 0 when it cannot be told. */
+uint64_t tenant_pid_namespace(void);
+
+/* Whether that inode is the one that Linux gives the first PID namespace, the host's. */
+static inline bool tenant_on_host(uint64_t pid_namespace)
+{
+    return pid_namespace == UINT64_C(0xeffffffc);
+}
 
 /* The tenant of a slot, bounded: NULL when the slot names none. */
 struct cuslice_tenant *tenant_of(struct cuslice_segment *shared, unsigned slot);

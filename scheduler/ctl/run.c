@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cap.h"
 #include "ctl.h"
 #include "environment.h"
+#include "tenant.h"
 
 #define RUN_LIBRARY "libcuslice.so"
 
@@ -166,15 +166,12 @@ static void run_set_preload(struct environment *environment, const char *library
     free(value);
 }
 
-/* The inode that Linux gives the first PID namespace. */
-#define RUN_HOST_PID_NAMESPACE UINT64_C(0xeffffffc)
-
 /* A container's quota is the container's: a program started in it by hand must not make another. */
 static bool run_in_container(void)
 {
-    struct stat st;
+    uint64_t space = tenant_pid_namespace();
 
-    return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino != RUN_HOST_PID_NAMESPACE;
+    return space && !tenant_on_host(space);
 }
 
 /* Program, process id and time: exec keeps the process id, so a name is taken at most once, and the
