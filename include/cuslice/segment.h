@@ -32,7 +32,7 @@
 #endif
 
 #define CUSLICE_MAGIC UINT64_C(0x31676e6952754343) /* "CCuRing1" */
-#define CUSLICE_LAYOUT_VERSION 1u
+#define CUSLICE_LAYOUT_VERSION 2u
 #define CUSLICE_SLOTS 256u
 #define CUSLICE_TENANTS 128u
 #define CUSLICE_SLOT_WORDS (CUSLICE_SLOTS / 64u)
@@ -109,7 +109,12 @@ struct cuslice_tenant {
     CUSLICE_SHARED(uint32_t) settings_by_admin; /* bit per setting pinned by the tool */
     CUSLICE_SHARED(uint32_t) gang;              /* hash of the gang's name; 0 = none */
     CUSLICE_SHARED(uint64_t) slo;               /* latency guard's word; 0 = none */
-    uint64_t reserved[18];
+    /* cap on each process, as the administrator's tool set it (settings_by_admin says whether) */
+    CUSLICE_SHARED(uint64_t) process_limit;
+    /* what was in use, and the cap, at the last refusal (books has when and how much was asked) */
+    CUSLICE_SHARED(uint64_t) refusal_used;
+    CUSLICE_SHARED(uint64_t) refusal_cap;
+    uint64_t reserved[15];
     char key[CUSLICE_TEXT]; /* NUL-terminated; written once by the claimer */
     char display[CUSLICE_TEXT];
     char pod[CUSLICE_TEXT];
@@ -145,8 +150,12 @@ struct cuslice_slot {
     CUSLICE_SHARED(uint64_t) pending;       /* announced, not decided */
     CUSLICE_SHARED(uint64_t) peak;          /* owner's maximum of bytes */
     CUSLICE_SHARED(uint64_t) process_limit; /* this process's own cap, for the reader's eye */
-    CUSLICE_SHARED(uint64_t) context_bytes; /* estimate of its contexts' own cost */
-    uint64_t reserved1[3];
+    /* estimate of what its contexts, modules and heaps cost; counts against the caps; order: seq_cst
+     */
+    CUSLICE_SHARED(uint64_t) context_bytes;
+    CUSLICE_SHARED(uint64_t) exported; /* part of bytes that other processes may have open */
+    CUSLICE_SHARED(uint64_t) imported; /* of other processes, open here; charged to nobody */
+    CUSLICE_SHARED(uint64_t) paged;    /* part of bytes that may be paged out (oversubscription) */
     /* Written by the owner (and by a joiner or reaper that holds its byte). */
     CUSLICE_SHARED(uint32_t) tenant;           /* index; CUSLICE_TENANTS = none; order: release */
     CUSLICE_SHARED(uint32_t) mode;             /* enum cuslice_mode */
@@ -199,7 +208,16 @@ struct cuslice_segment {
     CUSLICE_SHARED(uint64_t) passed_ns;     /* time of the last pass */
     CUSLICE_SHARED(uint64_t) reaped;        /* dead clients cleared */
     CUSLICE_SHARED(uint64_t) last_death_ns; /* when a reaper last cleared one that held bytes */
-    uint64_t reserved2[55];
+    /* A context's own cost on this device (hooks/footprint.c): the least of so many undisturbed
+     * differences, with the driver of that version; others start afresh. */
+    CUSLICE_SHARED(uint64_t) context_least;
+    CUSLICE_SHARED(uint32_t) context_samples;
+    CUSLICE_SHARED(uint32_t) context_driver;
+    /* Memory in use on the device that no client's books explain, and what the books looked like
+     * then; written by who measured last, in this order; stale: no difference is taken */
+    CUSLICE_SHARED(uint64_t) unexplained;
+    CUSLICE_SHARED(uint64_t) unexplained_print;
+    uint64_t reserved2[51];
     struct cuslice_histogram handover;
     struct cuslice_slot slot[CUSLICE_SLOTS];
     struct cuslice_tenant tenant[CUSLICE_TENANTS];
