@@ -170,6 +170,21 @@ int client_attribute(const struct client *c, CUdevice_attribute attribute)
     return value;
 }
 
+struct handed_out client_handed_out(int device)
+{
+    typedef CUresult figures(int, unsigned long long *, unsigned long long *);
+    figures *own, *whole;
+    struct handed_out found = {0};
+
+    *(void **)&own = client_symbol("simcudaHandedOut");
+    *(void **)&whole = client_symbol("simcudaDeviceHandedOut");
+    if (!own || !whole)
+        client_skip("no simulated device whose books could be seen");
+    CHECK_CU(own(device, &found.memory, &found.context));
+    CHECK_CU(whole(device, &found.used, &found.orphaned));
+    return found;
+}
+
 const char *client_trace(void)
 {
     static char path[4096];

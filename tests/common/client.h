@@ -98,6 +98,13 @@ CUfunction client_load_pdl(const struct client *c);
  * than the oldest driver the program should run on. */
 void *client_symbol(const char *name);
 int client_attribute(const struct client *c, CUdevice_attribute attribute);
+/* What the simulated device has handed out to this process on a device: memory that calls asked
+ * for, and what contexts cost besides. On hardware there is no such figure: the program is skipped. */
+struct handed_out {
+    unsigned long long memory, context;
+    unsigned long long used, orphaned; /* of the whole device */
+};
+struct handed_out client_handed_out(int device);
 /* Where the simulated device writes what ran when, NULL on hardware. */
 const char *client_trace(void);
 

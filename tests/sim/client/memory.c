@@ -191,6 +191,42 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
     return CUDA_SUCCESS;
 }
 
+/* --- the device's own books, for tests: no names of CUDA's --- */
+
+SIM_TESTS CUresult simcudaHandedOut(int device, unsigned long long *memory,
+                                    unsigned long long *context)
+{
+    uint64_t in[] = {(uint64_t)device}, out[4];
+    CUresult result = sim_check();
+
+    if (!result)
+        result = call_device(CALL_HANDED_OUT, in, 1, out, NULL);
+    if (result)
+        return result;
+    if (memory)
+        *memory = out[0];
+    if (context)
+        *context = out[1];
+    return CUDA_SUCCESS;
+}
+
+SIM_TESTS CUresult simcudaDeviceHandedOut(int device, unsigned long long *used,
+                                          unsigned long long *orphaned)
+{
+    uint64_t in[] = {(uint64_t)device}, out[4];
+    CUresult result = sim_check();
+
+    if (!result)
+        result = call_device(CALL_HANDED_OUT, in, 1, out, NULL);
+    if (result)
+        return result;
+    if (used)
+        *used = out[2];
+    if (orphaned)
+        *orphaned = out[3];
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
     struct context *context;

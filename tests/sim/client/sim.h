@@ -219,6 +219,19 @@ CUresult memory_adjust(struct context *context, int64_t bytes);
 bool memory_is_device(CUdeviceptr address);
 bool memory_is_reachable(const void *address, uint64_t bytes);
 
+/* --- what tests may ask of this library and no driver offers; found by dlsym --- */
+
+#define SIM_TESTS __attribute__((visibility("default")))
+/* What the device has handed out to this process: memory that calls asked for, and what its
+ * contexts cost besides (their own memory, code, modules' variables, heaps). NULLs are left out.
+ * Ordered behind everything that the calling thread has done; never waits for the device's work. */
+SIM_TESTS CUresult simcudaHandedOut(int device, unsigned long long *memory,
+                                    unsigned long long *context);
+/* The same of the whole device: bytes in use, and those of them whose maker has let go while
+ * importers still hold them. */
+SIM_TESTS CUresult simcudaDeviceHandedOut(int device, unsigned long long *used,
+                                          unsigned long long *orphaned);
+
 /* --- entry points --- */
 
 struct sim {

@@ -269,10 +269,12 @@ enum call_op {
     CALL_MAP,             /* in: client address, bytes, memory address (0: unmap) */
     CALL_REGISTER,        /* in: client address, bytes (0: unregister); foreign host memory */
     CALL_SHARE,           /* in: address; out: bytes: adds a holder to an allocation of anybody */
+    CALL_HANDED_OUT,      /* in: device; out: this client's memory, its contexts' cost; the device's
+                             bytes in use, those of them that are nobody's */
     CALL_LEAVE,
 };
 
-/* Kinds of allocation, for the trace. */
+/* What memory is for: all but a module's is memory that a call asked for. */
 enum alloc_kind { ALLOC_PLAIN, ALLOC_POOL, ALLOC_ARRAY, ALLOC_PHYSICAL, ALLOC_MODULE };
 
 /* --- the socket --- */

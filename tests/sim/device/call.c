@@ -73,7 +73,7 @@ static uint32_t call_alloc(struct request *r)
     if ((!call_context(r, 0) && r->in[0] != SIM_CONTEXTS) || r->in[1] >= settings.devices)
         return CUDA_ERROR_INVALID_VALUE;
     return pool_take(&devices[r->in[1]], r->client, (unsigned)r->in[0], r->in[2], r->in[3],
-                     &r->out[0]);
+                     (enum alloc_kind)r->in[4], &r->out[0]);
 }
 
 static uint32_t call_free(struct request *r)
@@ -93,6 +93,19 @@ static uint32_t call_adjust(struct request *r)
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
     return pool_adjust(&devices[context->device], r->client, context, (int64_t)r->in[2], "adjust");
+}
+
+static uint32_t call_handed_out(struct request *r)
+{
+    uint64_t device = r->in[0];
+
+    if (device >= settings.devices)
+        return CUDA_ERROR_INVALID_DEVICE;
+    r->out[0] = r->client->bytes[device] - r->client->overhead[device];
+    r->out[1] = r->client->overhead[device];
+    r->out[2] = devices[device].used;
+    r->out[3] = devices[device].orphaned;
+    return CUDA_SUCCESS;
 }
 
 /* Events between processes: a slot is its maker's until all who opened it have closed it. */
@@ -187,6 +200,7 @@ static uint32_t (*const calls[])(struct request *) = {
     [CALL_MAP] = call_map,
     [CALL_REGISTER] = call_register,
     [CALL_SHARE] = call_share,
+    [CALL_HANDED_OUT] = call_handed_out,
     [CALL_LEAVE] = call_leave,
 };
 

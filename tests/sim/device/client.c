@@ -210,6 +210,21 @@ void client_leave(struct client *client)
     client->leaving = !client_executes(client);
 }
 
+/* What goes with a client: its own memory, and orphans that it was the last one to hold. */
+static void client_forget_memory(struct client *client)
+{
+    uint64_t bytes[SIM_DEVICES], used[SIM_DEVICES];
+
+    for (unsigned d = 0; d < settings.devices; d++) {
+        bytes[d] = client->bytes[d];
+        used[d] = devices[d].used;
+    }
+    pool_forget(client, -1);
+    for (unsigned d = 0; d < settings.devices; d++)
+        if (bytes[d] || devices[d].used != used[d])
+            trace_memory(client, d, "teardown", bytes[d]);
+}
+
 /* Frees everything of a client; its place is for the next one. */
 static void client_tear_down(struct client *client, uint64_t t)
 {
@@ -218,14 +233,7 @@ static void client_tear_down(struct client *client, uint64_t t)
     for (unsigned i = 0; i < SIM_CONTEXTS; i++)
         if (client->contexts[i].alive)
             context_close(&client->contexts[i], t);
-    for (unsigned d = 0; d < settings.devices; d++) {
-        uint64_t bytes = client->bytes[d];
-
-        if (!d)
-            pool_forget(client, -1);
-        if (bytes)
-            trace_memory(client, d, "teardown", bytes);
-    }
+    client_forget_memory(client);
     call_forget(client);
     reach_forget(client);
     stream_forget(client);

@@ -156,6 +156,7 @@ struct device {
     struct engine engine;
     struct copier copier[2]; /* to the device, from it */
     uint64_t total, used;
+    uint64_t orphaned; /* of used: held by importers alone, its maker has let go */
     struct block *first; /* blocks by address */
     struct block *free;
     struct block *discarding; /* freed, their contents still being given back */
@@ -183,6 +184,7 @@ struct client {
     struct arena *arena;
     uint64_t arena_address; /* and there */
     uint64_t bytes[SIM_DEVICES];
+    uint64_t overhead[SIM_DEVICES]; /* of bytes: contexts' cost, which no call asked for */
     uint64_t holdings; /* blocks of memory it holds */
     struct context contexts[SIM_CONTEXTS];
     struct stream *streams[SIM_STREAMS];
@@ -303,7 +305,7 @@ void worker_settle(void); /* waits until it is idle */
 /* --- pool.c: device memory --- */
 int pool_open(struct device *device);
 uint32_t pool_take(struct device *device, struct client *client, unsigned context, uint64_t bytes,
-                   uint64_t alignment, uint64_t *address);
+                   uint64_t alignment, enum alloc_kind kind, uint64_t *address);
 uint32_t pool_put(struct client *client, uint64_t address, uint64_t *bytes);
 uint32_t pool_share(struct client *client, uint64_t address, uint64_t *bytes);
 uint32_t pool_adjust(struct device *device, struct client *client, struct context *context,

@@ -2,7 +2,8 @@
  * Device memory: who has which block of it, and what counts without an address (contexts, loaded
  * code). First fit in blocks ordered by address, one list per device, a hash for look-ups by
  * address. A block may have several holders (memory shared between processes): it is free when the
- * last one is gone, but it counts for the client that made it only. Main thread only.
+ * last one is gone, but it counts for the client that made it only; when that one has let go and
+ * others still hold it, it is orphaned: in use on the device, and nobody's. Main thread only.
  */
 #include <cuda.h>
 #include <errno.h>
@@ -28,6 +29,7 @@ struct block {
     struct block *chain;                   /* hash of taken ones */
     struct client *owner;                  /* NULL: its maker is gone */
     unsigned device;
+    enum alloc_kind kind;
     unsigned ticket; /* of the worker that discards it */
     struct holder *holders;
 };
@@ -73,11 +75,20 @@ int pool_open(struct device *device)
     return 0;
 }
 
-static void pool_count(struct device *device, struct client *client, int64_t bytes)
+static void pool_charge(struct client *client, unsigned device, bool overhead, int64_t bytes)
+{
+    client->bytes[device] += (uint64_t)bytes;
+    if (overhead)
+        client->overhead[device] += (uint64_t)bytes;
+}
+
+static void pool_count(struct device *device, struct client *client, bool overhead, int64_t bytes)
 {
     device->used += (uint64_t)bytes;
     if (client)
-        client->bytes[device->ordinal] += (uint64_t)bytes;
+        pool_charge(client, device->ordinal, overhead, bytes);
+    else
+        device->orphaned += (uint64_t)bytes;
     atomic_store_explicit(&device->shared->used, device->used, memory_order_release);
 }
 
@@ -192,7 +203,7 @@ static bool pool_hold(struct block *block, struct client *client, unsigned conte
 }
 
 uint32_t pool_take(struct device *device, struct client *client, unsigned context, uint64_t bytes,
-                   uint64_t alignment, uint64_t *address)
+                   uint64_t alignment, enum alloc_kind kind, uint64_t *address)
 {
     struct block *block;
 
@@ -208,9 +219,10 @@ uint32_t pool_take(struct device *device, struct client *client, unsigned contex
     pool_unlist_free(device, block);
     block->taken = true;
     block->owner = client;
+    block->kind = kind;
     block->chain = *pool_bucket(block->address);
     *pool_bucket(block->address) = block;
-    pool_count(device, client, (int64_t)bytes);
+    pool_count(device, client, kind == ALLOC_MODULE, (int64_t)bytes);
     trace_memory(client, device->ordinal, "alloc", bytes);
     *address = block->address;
     return CUDA_SUCCESS;
@@ -252,7 +264,7 @@ static void pool_release(struct block *block)
     while (*at != block)
         at = &(*at)->chain;
     *at = block->chain;
-    pool_count(device, block->owner, -(int64_t)block->bytes);
+    pool_count(device, block->owner, block->kind == ALLOC_MODULE, -(int64_t)block->bytes);
     block->owner = NULL;
     if (pool_discard(device, block))
         pool_make_free(device, block);
@@ -278,7 +290,7 @@ static struct holder **pool_holder(struct block *block, const struct client *cli
 }
 
 /* One holder less; the last one frees the block (true). What its maker has let go and others still
- * hold counts for nobody. */
+ * hold becomes an orphan. */
 static bool pool_drop(struct block *block, struct client *client, int context)
 {
     struct holder **at = pool_holder(block, client, context);
@@ -292,8 +304,10 @@ static bool pool_drop(struct block *block, struct client *client, int context)
         return true;
     }
     if (block->owner == client && !pool_holder(block, client, -1)) {
-        client->bytes[block->device] -= block->bytes;
+        pool_charge(client, block->device, block->kind == ALLOC_MODULE, -(int64_t)block->bytes);
+        devices[block->device].orphaned += block->bytes;
         block->owner = NULL;
+        trace_memory(client, block->device, "orphan", block->bytes);
     }
     return false;
 }
@@ -334,7 +348,7 @@ uint32_t pool_adjust(struct device *device, struct client *client, struct contex
     if (bytes < 0 && (uint64_t)-bytes > context->bytes)
         return CUDA_ERROR_INVALID_VALUE;
     context->bytes += (uint64_t)bytes;
-    pool_count(device, client, bytes);
+    pool_count(device, client, true, bytes);
     trace_memory(client, device->ordinal, what, (uint64_t)(bytes < 0 ? -bytes : bytes));
     return CUDA_SUCCESS;
 }

@@ -167,9 +167,13 @@ void trace_stretch(struct item *item, uint64_t start, uint64_t end, bool last)
 
 void trace_memory(const struct client *client, unsigned device, const char *what, uint64_t bytes)
 {
-    trace_line("M\t%" PRIu64 "\t%u\t%s\t%d\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
+    uint64_t overhead = client->overhead[device];
+
+    trace_line("M\t%" PRIu64 "\t%u\t%s\t%d\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
+               "\t%" PRIu64 "\t%" PRIu64 "\n",
                device_now(), device, trace_tag(client), client->pid, what, bytes,
-               client->bytes[device], devices[device].used);
+               client->bytes[device], devices[device].used, client->bytes[device] - overhead,
+               overhead, devices[device].orphaned);
 }
 
 void trace_client(const struct client *client, const char *what, uint64_t t)
