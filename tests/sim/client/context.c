@@ -87,6 +87,7 @@ CUresult context_finish(struct context *context)
     module_end_context(context);
     pool_end_context(context);
     region_forget_context(context);
+    sparse_end_context(context);
     pthread_mutex_lock(&context->lock);
     atomic_store(&context->alive, false);
     pthread_mutex_unlock(&context->lock);

@@ -252,6 +252,8 @@ static CUresult copy_array(CUarray handle, uint64_t offset, uint64_t bytes, uint
 
     if (!array)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (!array->address)
+        return array->sparse ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     if (offset > array->pitch || bytes > array->pitch - offset)
         return CUDA_ERROR_INVALID_VALUE;
     *address = array->address + offset;
@@ -358,6 +360,8 @@ static CUresult copy_side(const struct side *side, uint64_t width, uint64_t heig
 
         if (!array)
             return CUDA_ERROR_INVALID_HANDLE;
+        if (!array->address)
+            return array->sparse ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
         if (side->x + width > array->pitch || side->y + height > array->rows)
             return CUDA_ERROR_INVALID_VALUE;
         *address = array->address;

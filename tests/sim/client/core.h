@@ -132,19 +132,69 @@ void region_forget_context(struct context *context);
 /* Where this process reads and writes device address `address`. */
 void *region_host(uint64_t address);
 
-/* --- array.c --- */
-/* An array is linear memory with rows of `pitch` bytes and slices of `pitch * rows`. */
+/* --- array.c, format.c, sparse.c --- */
+/* bytes: of an element (of one channel where `channels` is 0), or of a block. */
+struct format_part {
+    uint8_t bytes, shift_x, shift_y;
+};
+struct format {
+    uint8_t id;
+    uint8_t channels; /* how many there must be; 0: 1, 2 or 4 */
+    uint8_t block;    /* side of a block in elements */
+    uint8_t planes;
+    struct format_part plane[3];
+    uint8_t plane_format; /* of more than one */
+};
+
+/* An array is linear memory: rows of `pitch` bytes, slices of `pitch * rows`, then further planes.
+ */
 struct array {
     struct object object;
     struct context *context;
-    CUdeviceptr address;
+    CUdeviceptr address; /* 0: nothing behind it (yet) */
     CUDA_ARRAY3D_DESCRIPTOR_v2 form;
-    uint64_t element; /* bytes of one element with all its channels */
-    uint64_t width, rows, slices;
+    const struct format *format;
+    uint64_t element;             /* bytes of one element with all its channels, or of one block */
+    uint64_t width, rows, slices; /* in elements, or in blocks */
     uint64_t pitch;
-    bool borrowed; /* a level of a mipmapped array */
+    uint64_t bytes;
+    bool borrowed;          /* a level of a mipmapped array, or a plane */
+    bool own;               /* its memory was taken for it */
+    struct array *plane[3]; /* views, made when asked for */
+    struct sparse *sparse;  /* what the program maps into it; NULL: it has its own memory */
+};
+enum { ARRAY_LEVELS = 18 };
+struct mipmap {
+    struct object object;
+    struct context *context;
+    CUdeviceptr address;
+    uint64_t bytes;
+    unsigned levels;
+    bool own;
+    struct sparse *sparse;
+    struct array level[ARRAY_LEVELS];
 };
 struct array *array_check(CUarray handle);
+/* A mipmapped array in memory that is there already. */
+CUresult array_mipmap_at(struct context *context, CUdeviceptr address, uint64_t room,
+                         const CUDA_ARRAY3D_DESCRIPTOR_v2 *form, unsigned levels,
+                         struct mipmap **out);
+CUresult array_end_mipmap(struct mipmap *mipmap);
+void array_place_levels(struct mipmap *mipmap);
+
+/* NULL: no such format, or not with so many channels. */
+const struct format *format_find(unsigned id, unsigned channels);
+uint64_t format_unit(const struct format *format, unsigned plane, unsigned channels);
+uint64_t format_bytes(const struct array *array);
+/* Fills in what follows from the form. */
+bool format_measure(struct array *array, const CUDA_ARRAY3D_DESCRIPTOR_v2 *form);
+bool format_plane(const struct array *whole, unsigned plane, struct array *out);
+
+/* What is mapped into an array that has no memory of its own. */
+struct sparse *sparse_new(struct context *context);
+/* Lets go of all that is mapped. */
+void sparse_end(struct sparse *sparse);
+void sparse_end_context(const struct context *context);
 
 /* --- host.c: memory shared with the device --- */
 void *shared_take(uint64_t bytes); /* page aligned, from the pinned part of the arena */
@@ -164,6 +214,10 @@ struct shared_memory {
 CUresult share_hold(CUdeviceptr address);
 CUresult share_close(CUdeviceptr address);
 bool physical_describe(CUmemGenericAllocationHandle handle, struct shared_memory *shared);
+/* One more, one fewer, mapping of a tile pool. */
+struct physical *physical_map(CUmemGenericAllocationHandle handle, unsigned device, uint64_t offset,
+                              uint64_t bytes, CUdeviceptr *address);
+CUresult physical_unmap(struct physical *physical);
 CUresult physical_import(CUmemGenericAllocationHandle *handle, const struct shared_memory *shared);
 bool pool_exportable(CUmemoryPool pool, uint32_t *device);
 bool pool_imported(CUmemoryPool pool);

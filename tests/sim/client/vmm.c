@@ -144,6 +144,37 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
+struct physical *physical_map(CUmemGenericAllocationHandle handle, unsigned device, uint64_t offset,
+                              uint64_t bytes, CUdeviceptr *address)
+{
+    struct physical *physical;
+
+    pthread_mutex_lock(&lock);
+    physical = vmm_physical(handle);
+    if (physical && physical->handles && !physical->host &&
+        (physical->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL) &&
+        (unsigned)physical->prop.location.id == device && offset <= physical->bytes &&
+        bytes <= physical->bytes - offset) {
+        physical->mappings++;
+        *address = physical->address + offset;
+    } else {
+        physical = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return physical;
+}
+
+CUresult physical_unmap(struct physical *physical)
+{
+    CUresult result;
+
+    pthread_mutex_lock(&lock);
+    physical->mappings--;
+    result = vmm_drop(physical);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
 bool physical_describe(CUmemGenericAllocationHandle handle, struct shared_memory *shared)
 {
     const struct physical *physical = vmm_physical(handle);
