@@ -1,6 +1,6 @@
 /*
- * allocs: which device pointers this process holds, how large they are, and on which device. The
- * cost does not grow with their number. Any thread.
+ * allocs: which device pointers this process holds, how large they are, and on which device. Costs
+ * the same with one and with a million of them. Any thread; no lock.
  */
 #ifndef CUSLICE_HOOKS_ALLOCS_H
 #define CUSLICE_HOOKS_ALLOCS_H
@@ -8,28 +8,49 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is known of an allocation. */
-struct allocs_item {
-    uint64_t bytes;
-    unsigned gate;
-    unsigned owner; /* number of the context it goes with; ALLOCS_NOBODY */
+/* What a pointer's bytes are to the books. */
+enum allocs_kind {
+    ALLOCS_NONE,
+    ALLOCS_OWNED,    /* counted; goes with the context it was made in */
+    ALLOCS_EXPORTED, /* the same, and other processes may have it open */
+    ALLOCS_POOLED,   /* counted by its pool (pools.c) */
+    ALLOCS_POOL_EXPORTED,
+    ALLOCS_MAPPED,   /* counted by the memory behind it (physical.c) */
+    ALLOCS_IMPORTED, /* another process's; counted as imported */
 };
 
-#define ALLOCS_NOBODY 255u
+/* What is known of an allocation. */
+struct allocs_item {
+    uint64_t bytes; /* below ALLOCS_MOST */
+    enum allocs_kind kind;
+    unsigned gate;
+    unsigned owner; /* number of its context, or ALLOCS_NOBODY; POOLED: number of its pool */
+};
+
+#define ALLOCS_MOST (UINT64_C(1) << 44)
+#define ALLOCS_NOBODY 4095u
 
 /* Enters a pointer; false when there is no memory for it. *before is what the table said of the
  * same pointer so far (bytes 0: nothing): its free was not seen. */
 bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *before);
 
-/* Takes a pointer out; false when it is not known. */
+/* Takes a pointer out; false when it is not known. Of several threads that take the same one, one
+ * gets it. */
 bool allocs_take(uint64_t pointer, struct allocs_item *item);
 
-/* Takes out all that goes with a context; their bytes. */
-uint64_t allocs_take_owner(unsigned owner);
+/* What is known of a pointer, without taking it out; false when nothing is. */
+bool allocs_peek(uint64_t pointer, struct allocs_item *item);
 
-/* Whether an address lies inside an allocation, or in the same 2 MiB as one: the driver gives such
- * a piece of the address space to the device alone. No lock, two loads; false when there was no
- * room for the map. */
+/* Puts another kind in place of the one there is; false when the pointer is not known, or of
+ * another kind than `from`. */
+bool allocs_turn(uint64_t pointer, enum allocs_kind from, enum allocs_kind to);
+
+/* Takes out all that goes with a context; their bytes, and in *exported those of them that were
+ * exported. */
+uint64_t allocs_take_owner(unsigned owner, uint64_t *exported);
+
+/* Whether an address lies inside an allocation. A few loads; more the further it lies behind its
+ * allocation's start, and at most 8,192. False when there was no room to remember it. */
 bool allocs_inside(uint64_t address);
 
 /* Forgets everything: for a process that attaches. */

@@ -18,9 +18,11 @@
 #include "clock.h"
 #include "contexts.h"
 #include "gate.h"
+#include "handles.h"
 #include "keeper.h"
 #include "ledger.h"
 #include "log.h"
+#include "pools.h"
 #include "real.h"
 #include "slot.h"
 #include "streams.h"
@@ -213,6 +215,8 @@ static int attach_start(void)
         log_info("no-wipe", "MADV_WIPEONFORK is refused here: children made by a raw clone must "
                             "not use CUDA");
     allocs_reset();
+    handles_reset();
+    pools_reset();
     contexts_reset();
     streams_reset();
     attach_identify(&attach_tenant);
@@ -284,11 +288,15 @@ CUresult attach_init(unsigned int flags)
 /* The old mapping stays: threads may still be looking at it, and they will look again. */
 static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)
 {
-    uint64_t bytes = ledger_process(old);
+    struct cuslice_slot *from = ring_me(old);
+    uint64_t bytes = atomic_load(&from->bytes);
     enum ledger_cap which;
     new->process_limit = old->process_limit;
     if (bytes && ledger_force(new, bytes, &which) < 0)
         log_warn("ring-moved", "more memory is in use than the new ring's caps allow");
+    ledger_context(new, atomic_load(&from->context_bytes));
+    ledger_exported(new, (int64_t)atomic_load(&from->exported), false);
+    ledger_imported(new, (int64_t)atomic_load(&from->imported));
     ring_me(new)->process_limit = new->process_limit;
     gate->ring = new;
     gate->token = &ring_shared(new)->token;

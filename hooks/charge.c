@@ -7,14 +7,17 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <time.h>
 
-#include "allocs.h"
 #include "clock.h"
 #include "contexts.h"
 #include "gate.h"
+#include "handles.h"
 #include "ledger.h"
 #include "log.h"
+#include "physical.h"
+#include "pools.h"
 #include "real.h"
 #include "slot.h"
 
@@ -54,46 +57,70 @@ static void charge_put(struct gate_mark *mark)
                               memory_order_release);
 }
 
-static void charge_say(struct ring *ring, uint64_t bytes, enum ledger_cap which)
+static double charge_mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+/* A refusal: what was asked, what had to be reserved for it, and what stood against it. */
+struct charge_refusal {
+    uint64_t asked, bytes, used, cap;
+    bool tenant;
+};
+
+static void charge_say(struct ring *ring, const struct charge_refusal *r)
 {
     static struct log_rate rate;
-    char holders[512];
+    char holders[512], growth[64] = "";
     unsigned more = 0;
     if (!log_every(&rate, CHARGE_SAY_NS, &more))
         return;
-    bool tenant = which == LEDGER_TENANT;
     ledger_holders(ring, holders, sizeof holders);
+    if (r->bytes > r->asked + CHARGE_GRAIN)
+        snprintf(growth, sizeof growth, ", for which its pool may grow by %.1f MiB",
+                 charge_mib(r->bytes));
     log_warn("mem-refused",
-             "out of memory: asked %.1f MiB, %s uses %.1f MiB of its cap of %.1f MiB"
-             " (%s)%s",
-             (double)bytes / (1 << 20), tenant ? "the tenant" : "this process",
-             (double)(tenant ? ledger_tenant(ring) : ledger_process(ring)) / (1 << 20),
-             (double)(tenant ? ledger_limit(ring) : ring->process_limit) / (1 << 20), holders,
+             "out of memory: asked %.1f MiB%s, %s uses %.1f MiB of its cap of %.1f MiB (%s)%s",
+             charge_mib(r->asked), growth, r->tenant ? "the tenant" : "this process",
+             charge_mib(r->used), charge_mib(r->cap), holders,
              more ? "; more like this were not shown" : "");
 }
 
-static void charge_refused(struct ring *ring, uint64_t bytes, enum ledger_cap which)
+static void charge_refused_books(struct ring *ring, const struct charge_refusal *r)
 {
     struct cuslice_slot *me = ring_me(ring);
-    struct cuslice_tenant *tenant = tenant_of(ring_shared(ring), ring->slot);
+    struct cuslice_tenant *tenant = ring_tenant(ring);
+    uint64_t now = clock_now();
     slot_count(ring_shared(ring), ring->slot, refusals, 1);
-    slot_count(ring_shared(ring), ring->slot, refused_bytes, bytes);
-    atomic_store(&me->books.last_refusal_ns, clock_now());
-    atomic_store(&me->books.last_refusal_asked, bytes);
-    if (tenant) {
-        atomic_store(&tenant->books.last_refusal_ns, clock_now());
-        atomic_store(&tenant->books.last_refusal_asked, bytes);
-    }
-    charge_say(ring, bytes, which);
+    slot_count(ring_shared(ring), ring->slot, refused_bytes, r->asked);
+    atomic_store(&me->books.last_refusal_ns, now);
+    atomic_store(&me->books.last_refusal_asked, r->asked);
+    atomic_store(&tenant->books.last_refusal_ns, now);
+    atomic_store(&tenant->books.last_refusal_asked, r->asked);
+    atomic_store(&tenant->refusal_used, r->used);
+    atomic_store(&tenant->refusal_cap, r->cap);
 }
 
-static bool charge_count(struct ring *ring, uint64_t bytes)
+static void charge_refused(struct ring *ring, uint64_t bytes, uint64_t asked, enum ledger_cap which)
+{
+    bool tenant = which == LEDGER_TENANT;
+    struct charge_refusal r = {.asked = asked,
+                               .bytes = bytes,
+                               .used = tenant ? ledger_tenant(ring) : ledger_process(ring),
+                               .cap = tenant ? ledger_limit(ring) : ring->process_limit,
+                               .tenant = tenant};
+    charge_refused_books(ring, &r);
+    charge_say(ring, &r);
+}
+
+static bool charge_count(struct ring *ring, uint64_t bytes, uint64_t asked)
 {
     enum ledger_cap which;
     if (guest.mode != CONFIG_OBSERVE) {
         if (ledger_reserve(ring, bytes, &which) == 0)
             return true;
-        charge_refused(ring, bytes, which);
+        if (asked)
+            charge_refused(ring, bytes, asked, which);
         return false;
     }
     if (ledger_force(ring, bytes, &which) < 0)
@@ -102,24 +129,29 @@ static bool charge_count(struct ring *ring, uint64_t bytes)
 }
 
 /* With several contexts it matters whose an allocation is: it goes when its context goes. */
-static unsigned charge_owner(bool owned)
+static unsigned charge_owner(void)
 {
-    struct context *context = owned ? contexts_note() : NULL;
+    struct context *context = contexts_note();
     return context ? contexts_number(context) : ALLOCS_NOBODY;
 }
 
-bool charge_reserve(struct charge *charge, uint64_t bytes, bool owned)
+/* More than any device has stays as it is: the ledger refuses it. */
+static uint64_t charge_round(uint64_t bytes)
+{
+    return bytes > UINT64_MAX / 2 ? bytes : (bytes + CHARGE_GRAIN - 1) & ~(CHARGE_GRAIN - 1);
+}
+
+bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes, uint64_t asked)
 {
     int error = errno;
     struct gate_mark *mark;
-    *charge = (struct charge){.bytes = bytes};
+    *charge =
+        (struct charge){.bytes = charge_round(bytes), .owner = ALLOCS_NOBODY, .kind = ALLOCS_OWNED};
     if (guest.state == GUEST_REFUSED)
         return false;
-    struct gate *gate = guest_attached() ? gate_current() : NULL;
-    if (!gate || bytes == 0)
+    if (!gate || bytes == 0 || !guest_attached())
         return true;
-    charge->owner = charge_owner(owned);
-    bool granted = charge_count(charge_get(gate, &mark), bytes);
+    bool granted = charge_count(charge_get(gate, &mark), charge->bytes, asked);
     charge_put(mark);
     if (granted)
         charge->gate = gate;
@@ -127,10 +159,42 @@ bool charge_reserve(struct charge *charge, uint64_t bytes, bool owned)
     return granted;
 }
 
-static void charge_give_back(struct gate *gate, uint64_t bytes)
+bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t bytes)
+{
+    struct gate *gate = guest_attached() ? gate_current() : NULL;
+    unsigned owner = gate ? charge_owner() : ALLOCS_NOBODY;
+    bool granted = charge_reserve_on(charge, gate, bytes, bytes);
+    charge->owner = owner;
+    charge->family = family;
+    return granted;
+}
+
+void charge_give_back(struct gate *gate, uint64_t bytes)
 {
     struct gate_mark *mark;
     ledger_release(charge_get(gate, &mark), bytes);
+    charge_put(mark);
+}
+
+void charge_add(struct gate *gate, uint64_t bytes)
+{
+    enum ledger_cap which;
+    struct gate_mark *mark;
+    (void)ledger_force(charge_get(gate, &mark), bytes, &which); /* in use, whatever the cap says */
+    charge_put(mark);
+}
+
+void charge_exported(struct gate *gate, int64_t change, bool gone)
+{
+    struct gate_mark *mark;
+    ledger_exported(charge_get(gate, &mark), change, gone);
+    charge_put(mark);
+}
+
+void charge_imported(struct gate *gate, int64_t change)
+{
+    struct gate_mark *mark;
+    ledger_imported(charge_get(gate, &mark), change);
     charge_put(mark);
 }
 
@@ -166,19 +230,45 @@ bool charge_again(struct charge *charge, CUresult rc)
     return true;
 }
 
-static void charge_enter(struct charge *charge, uint64_t pointer)
+/* A key that was known already: its free was not seen. */
+static void charge_forget(unsigned gate, uint64_t bytes)
 {
-    struct allocs_item before, item = {.bytes = charge->bytes,
-                                       .gate = (unsigned)(charge->gate - guest.gate),
-                                       .owner = charge->owner};
-    if (!allocs_put(pointer, item, &before))
-        log_error("allocs-full", "no memory to remember an allocation: it stays counted until the "
-                                 "process ends");
-    if (before.bytes && before.gate < guest.gates)
-        charge_give_back(&guest.gate[before.gate], before.bytes);
+    if (bytes && gate < guest.gates)
+        charge_give_back(&guest.gate[gate], bytes);
 }
 
-CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t pointer)
+static bool charge_enter_handle(const struct charge *charge, enum handles_kind kind, uint64_t key)
+{
+    struct handles_item before, item = {.bytes = charge->bytes,
+                                        .gate = (unsigned)(charge->gate - guest.gate),
+                                        .owner = charge->owner};
+    bool entered = handles_put(kind, key, item, &before);
+    charge_forget(before.gate, before.bytes);
+    return entered;
+}
+
+static bool charge_enter_pointer(const struct charge *charge, uint64_t key)
+{
+    struct allocs_item before, item = {.bytes = charge->bytes,
+                                       .kind = charge->kind,
+                                       .gate = (unsigned)(charge->gate - guest.gate),
+                                       .owner = charge->owner};
+    bool entered = allocs_put(key, item, &before);
+    if (before.kind == ALLOCS_OWNED || before.kind == ALLOCS_EXPORTED)
+        charge_forget(before.gate, before.bytes);
+    return entered || charge_enter_handle(charge, HANDLES_POINTER, key);
+}
+
+static void charge_enter(const struct charge *charge, uint64_t key)
+{
+    bool entered = charge->family == POINTER ? charge_enter_pointer(charge, key)
+                                             : charge_enter_handle(charge, HANDLES_ARRAY, key);
+    if (!entered)
+        log_error("allocs-full", "no memory to remember an allocation: it stays counted until the "
+                                 "process ends");
+}
+
+CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t key)
 {
     int error = errno;
     if (!charge->gate)
@@ -186,41 +276,94 @@ CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t pointer)
     if (rc != CUDA_SUCCESS)
         charge_give_back(charge->gate, charge->bytes);
     else
-        charge_enter(charge, pointer);
+        charge_enter(charge, key);
     errno = error;
     return rc;
 }
 
-/* Out of the table before the driver is asked, since the address may be another thread's as soon as
- * the driver has freed it. */
-void charge_take(struct charge *charge, uint64_t pointer)
+static bool charge_take_handle(struct charge *charge, enum handles_kind kind, uint64_t key)
 {
-    struct allocs_item item;
-    *charge = (struct charge){0};
-    if (!guest_attached() || !allocs_take(pointer, &item) || item.gate >= guest.gates)
-        return;
-    *charge =
-        (struct charge){.gate = &guest.gate[item.gate], .bytes = item.bytes, .owner = item.owner};
+    struct handles_item item;
+    if (!handles_take(kind, key, &item) || item.gate >= guest.gates)
+        return false;
+    charge->gate = &guest.gate[item.gate];
+    charge->bytes = item.bytes;
+    charge->owner = item.owner;
+    return true;
 }
 
-CUresult charge_return(struct charge *charge, CUresult rc, uint64_t pointer)
+static bool charge_take_pointer(struct charge *charge, uint64_t key)
+{
+    struct allocs_item item;
+    if (!allocs_take(key, &item) || item.gate >= guest.gates)
+        return false;
+    charge->gate = &guest.gate[item.gate];
+    charge->bytes = item.bytes;
+    charge->owner = item.owner;
+    charge->kind = item.kind;
+    return true;
+}
+
+/* Out of the table before the driver is asked, since the address may be another thread's as soon as
+ * the driver has freed it. */
+void charge_take(struct charge *charge, enum charge_family family, uint64_t key)
+{
+    *charge = (struct charge){.family = family, .kind = ALLOCS_OWNED};
+    if (!guest_attached())
+        return;
+    if (family == ARRAY)
+        charge_take_handle(charge, HANDLES_ARRAY, key);
+    else if (!charge_take_pointer(charge, key))
+        charge_take_handle(charge, HANDLES_POINTER, key);
+}
+
+/* The driver has freed it. */
+static void charge_freed(const struct charge *charge)
+{
+    switch (charge->kind) {
+    case ALLOCS_POOL_EXPORTED:
+        charge_exported(charge->gate, -(int64_t)charge->bytes, true);
+        pools_freed(charge->owner);
+        break;
+    case ALLOCS_POOLED:
+        pools_freed(charge->owner);
+        break;
+    case ALLOCS_IMPORTED:
+        charge_imported(charge->gate, -(int64_t)charge->bytes);
+        break;
+    case ALLOCS_EXPORTED:
+        charge_exported(charge->gate, -(int64_t)charge->bytes, true);
+        charge_give_back(charge->gate, charge->bytes);
+        break;
+    default:
+        charge_give_back(charge->gate, charge->bytes);
+    }
+}
+
+CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
 {
     int error = errno;
-    if (!charge->gate)
-        return rc;
-    if (rc == CUDA_SUCCESS)
-        charge_give_back(charge->gate, charge->bytes);
-    else
-        charge_enter(charge, pointer);
+    if (charge->gate && rc == CUDA_SUCCESS)
+        charge_freed(charge);
+    else if (charge->gate)
+        charge_enter(charge, key);
+    else if (rc == CUDA_SUCCESS && charge->family == POINTER)
+        pools_freed_unknown();
+    if (rc == CUDA_SUCCESS && charge->family == ARRAY)
+        physical_array_gone((void *)(uintptr_t)key);
     errno = error;
     return rc;
 }
 
 void charge_context_gone(struct gate *gate, unsigned owner)
 {
-    uint64_t bytes = gate ? allocs_take_owner(owner) : 0;
+    uint64_t exported = 0, bytes = gate ? allocs_take_owner(owner, &exported) : 0;
+    bytes += gate ? handles_take_owner(owner) : 0;
     if (bytes)
         charge_give_back(gate, bytes);
+    if (exported)
+        charge_exported(gate, -(int64_t)exported, true);
+    pools_context_gone();
 }
 
 static uint64_t charge_pitch_bytes(uint64_t width, uint64_t height)
@@ -235,7 +378,9 @@ static bool charge_adjust(struct charge *charge, uint64_t bytes)
     struct charge more = {0};
     if (!charge->gate)
         return true;
-    if (bytes > charge->bytes && !charge_reserve(&more, bytes - charge->bytes, OWNED))
+    bytes = charge_round(bytes);
+    if (bytes > charge->bytes &&
+        !charge_reserve_on(&more, charge->gate, bytes - charge->bytes, bytes))
         return false;
     if (bytes < charge->bytes)
         charge_give_back(charge->gate, charge->bytes - bytes);
@@ -251,7 +396,7 @@ CUresult charge_pitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t 
     CUresult rc;
     if (!pointer || !pitch)
         return real.cuMemAllocPitch_v2(pointer, pitch, width, height, element);
-    if (!charge_reserve(&charge, charge_pitch_bytes(width, height), OWNED))
+    if (!charge_reserve(&charge, POINTER, charge_pitch_bytes(width, height)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     size_t got_pitch = 0;
     do
@@ -272,7 +417,7 @@ CUresult charge_pitch_v1(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned 
                          unsigned int height, unsigned int element)
 {
     struct charge charge;
-    if (!charge_reserve(&charge, charge_pitch_bytes(width, height), OWNED))
+    if (!charge_reserve(&charge, POINTER, charge_pitch_bytes(width, height)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult rc = real.cuMemAllocPitch(pointer, pitch, width, height, element);
     return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? *pointer : 0);

@@ -1,6 +1,7 @@
 /*
  * charge: device memory is counted before the driver is asked for it. Reserve, call the driver,
- * settle; for a free: take, call the driver, give back.
+ * settle; for a free: take, call the driver, give back. Bytes are what the driver hands out: what
+ * was asked, rounded up to CHARGE_GRAIN.
  */
 #ifndef CUSLICE_HOOKS_CHARGE_H
 #define CUSLICE_HOOKS_CHARGE_H
@@ -8,13 +9,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocs.h"
 #include "driver.h"
 
 struct gate;
 
-/* Whether an allocation goes with the context it was made in. */
-#define OWNED true
-#define POOLED false
+/* What device allocations are multiples of, as measured on current drivers (cudaMalloc returns
+ * addresses 512 bytes apart for the smallest requests). */
+#define CHARGE_GRAIN UINT64_C(512)
+
+/* What a row's result is the key of. */
+enum charge_family {
+    POINTER, /* a device pointer */
+    ARRAY,   /* an array, mipmapped or not */
+};
 
 /* One allocation on its way. */
 struct charge {
@@ -22,22 +30,38 @@ struct charge {
     uint64_t bytes;
     uint64_t retry_until_ns;
     unsigned owner;
+    enum charge_family family;
+    enum allocs_kind kind;
 };
 
-/* Reserves; false when a cap refuses: the call then answers CUDA_ERROR_OUT_OF_MEMORY and the driver
- * is not asked. */
-bool charge_reserve(struct charge *charge, uint64_t bytes, bool owned);
+/* Reserves on the current context's device; false when a cap refuses: the call then answers
+ * CUDA_ERROR_OUT_OF_MEMORY and the driver is not asked. */
+bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t bytes);
+
+/* The same on a device that the call names (NULL: not counted), for what goes with no context.
+ * `asked`: what the program asked, when more is reserved than that; 0: a refusal is not yet an
+ * event, since the caller knows another way. */
+bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes, uint64_t asked);
 
 /* After the driver's answer: true when it should be asked again, because memory of a client that
  * died lately may be on its way back. Sleeps a little before. */
 bool charge_again(struct charge *charge, CUresult rc);
 
-/* Enters the pointer, or cancels the reservation when the driver failed. Answers rc. */
-CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t pointer);
+/* Enters the key, or cancels the reservation when the driver failed. Answers rc. */
+CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t key);
 
 /* A free: before and after the driver's call. */
-void charge_take(struct charge *charge, uint64_t pointer);
-CUresult charge_return(struct charge *charge, CUresult rc, uint64_t pointer);
+void charge_take(struct charge *charge, enum charge_family family, uint64_t key);
+CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key);
+
+/* What was found to be in use after all, whatever the caps say; what is not any more. */
+void charge_add(struct gate *gate, uint64_t bytes);
+void charge_give_back(struct gate *gate, uint64_t bytes);
+
+/* Bytes that other processes may have open; those of others that are open here. Charged to nobody.
+ * `gone`: exported memory that this process has let go of, while others may have it. */
+void charge_exported(struct gate *gate, int64_t change, bool gone);
+void charge_imported(struct gate *gate, int64_t change);
 
 /* A context is gone, and what it owned on its device with it. */
 void charge_context_gone(struct gate *gate, unsigned owner);

@@ -3,15 +3,19 @@
  * program's threads in place of the driver's functions; policy is in the files they call. A process
  * that has not attached passes straight through.
  */
+#include "arrays.h"
 #include "attach.h"
 #include "charge.h"
 #include "contexts.h"
 #include "copies.h"
 #include "gate.h"
 #include "pairs.h"
+#include "physical.h"
+#include "pools.h"
 #include "query.h"
 #include "real.h"
 #include "resolve.h"
+#include "shared.h"
 #include "streams.h"
 
 #define SPECIAL(name, function, ...) \
@@ -77,25 +81,61 @@
         return rc; \
     }
 
-#define CHARGE(name, bytes_, pointer_, owner_, ...) \
+#define GRAPH(name, graph_, stream_, flavour, ...) \
+    static CUresult entry_gated_##name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct gate_pass pass; \
+        gate_enter_slow(&pass, stream_, flavour); \
+        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        gate_leave_slow(&pass, rc); \
+        return rc; \
+    } \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct pools_take take; \
+        if (!pools_graph_reserve(&take, graph_)) \
+            return CUDA_ERROR_OUT_OF_MEMORY; \
+        struct gate_mark *mark = gate_enter(); \
+        CUresult rc = mark ? real.name(PAIRS_PASS(__VA_ARGS__)) \
+                           : entry_gated_##name(PAIRS_PASS(__VA_ARGS__)); \
+        if (mark) \
+            gate_leave(mark); \
+        return pools_graph_settle(&take, graph_, rc); \
+    }
+
+#define CHARGE(name, family, bytes_, key, ...) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         struct charge charge; \
-        if (!charge_reserve(&charge, bytes_, owner_)) \
+        if (!charge_reserve(&charge, family, bytes_)) \
             return CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult rc; \
         do \
             rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
         while (__builtin_expect(rc != CUDA_SUCCESS, 0) && charge_again(&charge, rc)); \
-        return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? *(pointer_) : 0); \
+        return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? (uintptr_t)*(key) : 0); \
     }
 
-#define FREE(name, pointer_, ...) \
+#define FREE(name, family, key, ...) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         struct charge charge; \
-        charge_take(&charge, pointer_); \
-        return charge_return(&charge, real.name(PAIRS_PASS(__VA_ARGS__)), pointer_); \
+        charge_take(&charge, family, (uintptr_t)(key)); \
+        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        return charge_return(&charge, rc, (uintptr_t)(key)); \
+    }
+
+#define POOL(name, pool_, stream_, flavour, ...) \
+    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
+    { \
+        struct pools_take take; \
+        if (!pools_reserve(&take, pool_, stream_, flavour, bytes)) \
+            return CUDA_ERROR_OUT_OF_MEMORY; \
+        CUresult rc; \
+        do \
+            rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+        while (__builtin_expect(rc != CUDA_SUCCESS, 0) && charge_again(&take.charge, rc)); \
+        return pools_settle(&take, rc, rc == CUDA_SUCCESS ? *pointer : 0); \
     }
 
 #define LIFE(name, before, after, ...) \

@@ -23,6 +23,7 @@
 
 #include "contexts.h"
 #include "log.h"
+#include "pools.h"
 #include "real.h"
 #include "slot.h"
 #include "streams.h"
@@ -120,7 +121,7 @@ struct gate *gate_current(void)
 }
 
 /* With several devices: the one that the stream's context is on. */
-static struct gate *gate_of_stream(CUstream stream)
+struct gate *gate_of_stream(CUstream stream)
 {
     CUcontext context;
     CUgreenCtx green; /* its handle must not become current here: the primary context's may */
@@ -401,7 +402,10 @@ uint64_t gate_sync_begin(void)
 void gate_synced(CUresult rc, uint64_t before, CUstream done)
 {
     int error = errno;
-    if (!guest_attached() || !guest.turns)
+    if (!guest_attached())
+        return;
+    pools_synced(done == GATE_ALL);
+    if (!guest.turns)
         return;
     bool lost = rc != CUDA_SUCCESS && contexts_check(rc);
     struct gate *gate = gate_current();

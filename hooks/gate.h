@@ -177,6 +177,9 @@ void gate_synced(CUresult rc, uint64_t before, CUstream done);
 /* The device that the current context of this thread is on; NULL when there is none. */
 struct gate *gate_current(void);
 
+/* The device that a stream (by its key) is on; NULL. */
+struct gate *gate_of_stream(CUstream stream);
+
 /* The gate of a driver's device ordinal; NULL. */
 struct gate *gate_of_device(CUdevice device);
 

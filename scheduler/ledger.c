@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +62,8 @@ static void ledger_see(const struct ring *ring, unsigned slot, struct ledger_sum
     const struct cuslice_slot *s = &ring_shared(ring)->slot[slot];
     if (slot != ring->slot && atomic_load(&s->tenant) != ring->tenant)
         return;
-    uint64_t pending = atomic_load(&s->pending), bytes = atomic_load(&s->bytes);
+    uint64_t pending = atomic_load(&s->pending);
+    uint64_t bytes = ledger_add(atomic_load(&s->bytes), atomic_load(&s->context_bytes));
     sum->print = (sum->print ^ bytes) * UINT64_C(0x9e3779b97f4a7c15) + slot;
     sum->announced = ledger_add(sum->announced, pending);
     sum->granted = ledger_add(sum->granted, bytes);
@@ -235,7 +237,71 @@ void ledger_release(struct ring *ring, uint64_t bytes)
 
 uint64_t ledger_process(const struct ring *ring)
 {
-    return atomic_load(&ring_me(ring)->bytes);
+    const struct cuslice_slot *me = ring_me(ring);
+    return ledger_add(atomic_load(&me->bytes), atomic_load(&me->context_bytes));
+}
+
+/* ---- Beside the sums ---- */
+
+static void ledger_move(_Atomic(uint64_t) *word, int64_t change)
+{
+    uint64_t old = atomic_load(word), new;
+    do
+        new = change < 0 && old < (uint64_t)-change ? 0 : old + (uint64_t)change;
+    while (!atomic_compare_exchange_weak(word, &old, new));
+}
+
+static uint64_t ledger_imports(const struct cuslice_segment *shared, struct cuslice_tenant *tenant)
+{
+    uint64_t sum = 0;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = atomic_load(&tenant->members[w]); left; left &= left - 1)
+            sum = ledger_add(
+                sum, atomic_load(&shared->slot[w * 64 + (unsigned)__builtin_ctzll(left)].imported));
+    return sum;
+}
+
+uint64_t ledger_orphaned(const struct cuslice_segment *shared, struct cuslice_tenant *tenant)
+{
+    uint64_t orphaned = atomic_load(&tenant->orphaned);
+    uint64_t imported = orphaned ? ledger_imports(shared, tenant) : 0;
+    return orphaned < imported ? orphaned : imported;
+}
+
+/* What nobody has open any more is no orphan. */
+static void ledger_settle_orphans(const struct cuslice_segment *shared,
+                                  struct cuslice_tenant *tenant)
+{
+    uint64_t old = atomic_load(&tenant->orphaned);
+    while (old &&
+           !atomic_compare_exchange_weak(&tenant->orphaned, &old, ledger_orphaned(shared, tenant)))
+        ;
+}
+
+void ledger_orphan(struct cuslice_segment *shared, struct cuslice_tenant *tenant, uint64_t bytes)
+{
+    if (bytes)
+        atomic_fetch_add(&tenant->orphaned, bytes);
+    ledger_settle_orphans(shared, tenant);
+}
+
+void ledger_exported(struct ring *ring, int64_t change, bool gone)
+{
+    ledger_move(&ring_me(ring)->exported, change);
+    if (gone && change < 0)
+        ledger_orphan(ring_shared(ring), ring_tenant(ring), (uint64_t)-change);
+}
+
+void ledger_imported(struct ring *ring, int64_t change)
+{
+    ledger_move(&ring_me(ring)->imported, change);
+    if (change < 0)
+        ledger_settle_orphans(ring_shared(ring), ring_tenant(ring));
+}
+
+void ledger_context(struct ring *ring, uint64_t bytes)
+{
+    atomic_store(&ring_me(ring)->context_bytes, bytes);
 }
 
 uint64_t ledger_tenant(const struct ring *ring)

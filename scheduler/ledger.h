@@ -7,6 +7,8 @@
 #ifndef CUSLICE_SCHEDULER_LEDGER_H
 #define CUSLICE_SCHEDULER_LEDGER_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "ring.h"
@@ -24,7 +26,25 @@ int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which);
 /* Gives bytes back: as many as one reservation took. */
 void ledger_release(struct ring *ring, uint64_t bytes);
 
-/* Bytes in use: by this process; by its tenant, this process included. */
+/* Of what this client was granted, so much more (or less) may be open to other processes; of
+ * theirs, so much is open here. Neither counts against a cap. `gone`: the exporter has let go of it
+ * while others of its tenant may still have it; that is the tenant's orphaned figure, until they
+ * let go. */
+void ledger_exported(struct ring *ring, int64_t change, bool gone);
+void ledger_imported(struct ring *ring, int64_t change);
+
+/* A client that had exported bytes is gone: its tenant's orphaned figure takes them over. Its slot
+ * no longer counts as a member's. */
+void ledger_orphan(struct cuslice_segment *shared, struct cuslice_tenant *tenant, uint64_t bytes);
+
+/* The tenant's orphaned bytes: never more than its clients have imported. */
+uint64_t ledger_orphaned(const struct cuslice_segment *shared, struct cuslice_tenant *tenant);
+
+/* What this client's contexts, modules and heaps cost: an estimate, counted like what was granted.
+ */
+void ledger_context(struct ring *ring, uint64_t bytes);
+
+/* Bytes in use, contexts included: by this process; by its tenant, this process included. */
 uint64_t ledger_process(const struct ring *ring);
 uint64_t ledger_tenant(const struct ring *ring);
 

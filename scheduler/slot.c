@@ -14,6 +14,7 @@
 
 #include "clock.h"
 #include "config.h"
+#include "ledger.h"
 #include "log.h"
 #include "mapfile.h"
 #include "policy.h"
@@ -70,10 +71,16 @@ static void slot_clear(struct cuslice_segment *shared, unsigned slot)
     ring_evict(shared, slot, now);
     if (atomic_load(&s->bytes))
         atomic_store(&shared->last_death_ns, now);
+    struct cuslice_tenant *tenant = tenant_of(shared, slot);
+    uint64_t exported = atomic_exchange(&s->exported, 0);
     tenant_leave(shared, atomic_load(&s->tenant), slot, now);
+    atomic_store(&s->imported, 0);
+    if (tenant)
+        ledger_orphan(shared, tenant, exported);
     atomic_store(&s->bytes, 0);
     atomic_store(&s->pending, 0);
     atomic_store(&s->context_bytes, 0);
+    atomic_store(&s->paged, 0);
     atomic_store(&s->tenant, CUSLICE_TENANTS);
     atomic_store(&s->waiting_since_ns, 0);
     atomic_store(&s->joined_ns, 0);

@@ -41,7 +41,7 @@ def check(good, words):
 
 def rows():
     with open(os.path.join(REPO, "hooks/hooks.def")) as file:
-        return re.findall(r"^(?:SPECIAL|GATE|COPY|SYNC|SYNC_VOID|CHARGE|FREE|LIFE)\((\w+),",
+        return re.findall(r"^(?!USE)[A-Z_]+\((cu\w+)",
                           file.read(), re.MULTILINE)
 
 

@@ -9,7 +9,7 @@ trap 'rm -rf "$place"' EXIT
 
 # The names of the rows; USE is not a hook.
 rows() {
-    sed -nE 's/^(SPECIAL|GATE|COPY|SYNC|SYNC_VOID|CHARGE|FREE|LIFE)\(([A-Za-z0-9_]+).*/\2/p' "$1"
+    sed -nE '/^USE\(/d; s/^[A-Z_]+\((cu[A-Za-z0-9_]+).*/\1/p' "$1"
 }
 
 passing() { sed -nE 's/^(cu[A-Za-z0-9_]+)[[:space:]].*/\1/p' "$1"; }

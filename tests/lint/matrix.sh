@@ -8,7 +8,7 @@ trap 'rm -rf "$place"' EXIT
 
 # stale HOOKS MATRIX: what differs.
 stale() {
-    sed -nE 's/^(SPECIAL|GATE|COPY|SYNC|SYNC_VOID|CHARGE|FREE|LIFE)\(([A-Za-z0-9_]+).*/\2/p' "$1" >"$place/rows"
+    sed -nE '/^USE\(/d; s/^[A-Z_]+\((cu[A-Za-z0-9_]+).*/\1/p' "$1" >"$place/rows"
     sed -nE 's/^\| `(cu[A-Za-z0-9_]+)` \|.*/\1/p' "$2" >"$place/lines"
     diff "$place/rows" "$place/lines" | sed -n 's/^</not in the matrix:/p; s/^>/not in hooks.def here:/p'
     cells=$(sed -n 's/^| function |\(.*\)/\1/p' "$2" | tr -cd '|' | wc -c)

@@ -190,7 +190,7 @@ static CUresult array_requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUdevice
     if (device < 0 || (unsigned)device >= sim.devices)
         return CUDA_ERROR_INVALID_DEVICE;
     memset(out, 0, sizeof(*out));
-    out->size = SIM_ALIGN(bytes, TILE_ALIGN);
+    out->size = SIM_ALIGN(bytes, ALIGN);
     out->alignment = TILE_ALIGN;
     return CUDA_SUCCESS;
 }
