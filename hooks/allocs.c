@@ -1,10 +1,13 @@
 /*
- * allocs: a word per 256 bytes of the address space that holds device memory (see allocs.h): the
- * least alignment that the CUDA C++ Programming Guide promises. The address is the index, so
- * nothing is searched, nothing grows and nothing is locked: a pointer belongs to who got it from
- * the driver until he frees it. Words come in pieces of 2 MiB of addresses, carved out of mappings
- * that the kernel fills when they are touched, never from the program's malloc, which may be in the
- * middle of something.
+ * allocs: a word per 512 bytes of the address space that holds device memory (see allocs.h), the
+ * grain in which it is handed out. The address is the index, so nothing is searched, nothing grows
+ * and nothing is locked: a pointer belongs to who got it from the driver until he frees it. Words
+ * come in pieces of 2 MiB of addresses, carved out of mappings that the kernel fills when they are
+ * touched, never from the program's malloc, which may be in the middle of something.
+ *
+ * A word is small, since the cost of a look-up is that of fetching it: it holds the size of an
+ * allocation that ends in its own piece. Of those that reach into the next one at most one begins
+ * in each piece, and the piece itself has a long word for it.
  */
 #include "allocs.h"
 
@@ -12,23 +15,30 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ALLOCS_GRAIN_SHIFT 8
+#define ALLOCS_GRAIN_SHIFT 9
 #define ALLOCS_PIECE_SHIFT 21
 #define ALLOCS_WORDS ((size_t)1 << (ALLOCS_PIECE_SHIFT - ALLOCS_GRAIN_SHIFT))
 /* Pieces are kept in leaves, each for 32 GiB; leaves for all of the address space. */
 #define ALLOCS_LEAF_SHIFT 14
 #define ALLOCS_LEAF ((size_t)1 << ALLOCS_LEAF_SHIFT)
 #define ALLOCS_LEAVES ((size_t)1 << (48 - ALLOCS_PIECE_SHIFT - ALLOCS_LEAF_SHIFT))
-/* Words of so many pieces are mapped at a time. */
+/* Words of so many pieces are mapped at a time: 2 MiB, in huge pages where there are some, but for
+ * the first pieces, which are enough for most programs. */
 #define ALLOCS_CHUNK 256u
 #define ALLOCS_CHUNKS 4096u
+#define ALLOCS_FRUGAL 16u
+#define ALLOCS_HUGE ((size_t)2 << 20)
 
-/* A word: bytes 44 bits, gate 4, kind 4, owner 12. 0: nothing begins here. */
-typedef _Atomic uint64_t allocs_word;
+/* A word: grains - 1 in 12 bits, kind in 4. 0: nothing begins here that ends in the same piece. */
+typedef _Atomic uint16_t allocs_word;
 
 struct allocs_piece {
-    allocs_word *_Atomic words; /* NULL until an allocation begins in the piece */
-    _Atomic uint32_t spans;     /* allocations that reach into or out of it from another piece */
+    allocs_word *_Atomic words; /* NULL until an allocation begins and ends in the piece */
+    _Atomic uint64_t reaching;  /* the one that begins here and ends in another piece: bytes 44
+                                   bits, gate 4, kind 4, owner 12; 0: none */
+    _Atomic uint32_t begins;    /* where that one begins, in grains; written before it */
+    _Atomic uint32_t spans;     /* allocations that reach into or out of it */
+    _Atomic uint32_t tag;       /* of all that words speak of: owner 12 bits, gate 4, 1 above */
     _Atomic bool small;         /* some have begun elsewhere than at its start */
 };
 
@@ -43,20 +53,34 @@ static void *allocs_map(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* Begins where a huge page does. */
+static void *allocs_map_huge(size_t bytes)
+{
+    char *memory = allocs_map(bytes + ALLOCS_HUGE);
+    if (!memory)
+        return NULL;
+    size_t skip = -(uintptr_t)memory % ALLOCS_HUGE;
+    if (skip)
+        munmap(memory, skip);
+    munmap(memory + skip + bytes, ALLOCS_HUGE - skip);
+    madvise(memory + skip, bytes, MADV_HUGEPAGE); /* refused: then in small ones */
+    return memory + skip;
+}
+
 /* What `place` points to, mapped by whoever needs it first. */
-static void *allocs_make(void *_Atomic *place, size_t bytes)
+static void *allocs_make(void *_Atomic *place, size_t bytes, bool huge)
 {
     void *there = atomic_load_explicit(place, memory_order_acquire), *made;
     if (there)
         return there;
-    made = allocs_map(bytes);
+    made = huge ? allocs_map_huge(bytes) : allocs_map(bytes);
     if (!made || atomic_compare_exchange_strong(place, &there, made))
         return made;
     munmap(made, bytes);
     return there;
 }
 
-static struct allocs_piece *allocs_piece(uint64_t piece)
+static inline struct allocs_piece *allocs_piece(uint64_t piece)
 {
     if (piece >> ALLOCS_LEAF_SHIFT >= ALLOCS_LEAVES)
         return NULL;
@@ -69,9 +93,15 @@ static struct allocs_piece *allocs_piece_make(uint64_t piece)
 {
     if (piece >> ALLOCS_LEAF_SHIFT >= ALLOCS_LEAVES ||
         !allocs_make((void *_Atomic *)&allocs_leaf[piece >> ALLOCS_LEAF_SHIFT],
-                     ALLOCS_LEAF * sizeof(struct allocs_piece)))
+                     ALLOCS_LEAF * sizeof(struct allocs_piece), false))
         return NULL;
     return allocs_piece(piece);
+}
+
+static void *allocs_chunk_make(uint32_t chunk)
+{
+    size_t bytes = ALLOCS_CHUNK * ALLOCS_WORDS * sizeof(allocs_word);
+    return allocs_make(&allocs_chunk[chunk], bytes, chunk > 0);
 }
 
 /* Two threads may both carve for one piece: the words of the one that comes second stay unused. */
@@ -79,10 +109,9 @@ static allocs_word *allocs_words_make(struct allocs_piece *piece)
 {
     allocs_word *none = NULL, *mine;
     uint32_t number = atomic_fetch_add(&allocs_carved, 1);
-    if (number / ALLOCS_CHUNK >= ALLOCS_CHUNKS)
-        return NULL;
-    char *chunk = allocs_make(&allocs_chunk[number / ALLOCS_CHUNK],
-                              ALLOCS_CHUNK * ALLOCS_WORDS * sizeof(allocs_word));
+    number += number < ALLOCS_FRUGAL ? 0 : ALLOCS_CHUNK - ALLOCS_FRUGAL; /* on to the next chunk */
+    char *chunk =
+        number / ALLOCS_CHUNK < ALLOCS_CHUNKS ? allocs_chunk_make(number / ALLOCS_CHUNK) : NULL;
     if (!chunk)
         return NULL;
     mine =
@@ -91,7 +120,7 @@ static allocs_word *allocs_words_make(struct allocs_piece *piece)
 }
 
 /* The word of a pointer; NULL when there is none, or the pointer is of no allocation. */
-static allocs_word *allocs_word_of(uint64_t pointer)
+static inline allocs_word *allocs_word_of(uint64_t pointer)
 {
     struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
     allocs_word *words = piece ? atomic_load_explicit(&piece->words, memory_order_acquire) : NULL;
@@ -100,81 +129,192 @@ static allocs_word *allocs_word_of(uint64_t pointer)
     return &words[pointer >> ALLOCS_GRAIN_SHIFT & (ALLOCS_WORDS - 1)];
 }
 
-static allocs_word *allocs_word_make(uint64_t pointer)
+static __attribute__((noinline)) allocs_word *allocs_word_new(uint64_t pointer)
 {
-    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
-    if (!piece)
-        piece = allocs_piece_make(pointer >> ALLOCS_PIECE_SHIFT);
-    if (!piece ||
-        (!atomic_load_explicit(&piece->words, memory_order_acquire) && !allocs_words_make(piece)))
+    struct allocs_piece *piece = allocs_piece_make(pointer >> ALLOCS_PIECE_SHIFT);
+    if (!piece || (!atomic_load(&piece->words) && !allocs_words_make(piece)))
         return NULL;
-    if (pointer & ((1u << ALLOCS_PIECE_SHIFT) - 1) &&
-        !atomic_load_explicit(&piece->small, memory_order_relaxed))
-        atomic_store_explicit(&piece->small, true, memory_order_relaxed);
     return allocs_word_of(pointer);
 }
 
-static uint64_t allocs_pack(struct allocs_item item)
+static inline allocs_word *allocs_word_make(uint64_t pointer)
+{
+    allocs_word *word = allocs_word_of(pointer);
+    return __builtin_expect(word != NULL, 1) ? word : allocs_word_new(pointer);
+}
+
+/* Takes note that an allocation begins elsewhere than at its piece's start. */
+static inline void allocs_note_small(uint64_t pointer)
+{
+    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
+    if (pointer << (64 - ALLOCS_PIECE_SHIFT) &&
+        !atomic_load_explicit(&piece->small, memory_order_relaxed))
+        atomic_store_explicit(&piece->small, true, memory_order_relaxed);
+}
+
+static inline bool allocs_reaches(uint64_t pointer, uint64_t bytes)
+{
+    return (pointer ^ (pointer + bytes - 1)) >> ALLOCS_PIECE_SHIFT != 0;
+}
+
+static inline uint32_t allocs_tag(struct allocs_item item)
+{
+    return UINT32_C(1) << 16 | (item.gate & 15) << 12 | (item.owner & 4095);
+}
+
+static inline uint16_t allocs_pack(struct allocs_item item)
+{
+    uint64_t grains = (item.bytes - 1) >> ALLOCS_GRAIN_SHIFT;
+    return (uint16_t)((grains & 4095) | (unsigned)item.kind << 12);
+}
+
+static inline uint64_t allocs_bytes(uint16_t word)
+{
+    return ((uint64_t)(word & 4095) + 1) << ALLOCS_GRAIN_SHIFT;
+}
+
+static inline struct allocs_item allocs_unpack(uint16_t word, uint32_t tag)
+{
+    return (struct allocs_item){.bytes = allocs_bytes(word),
+                                .kind = (enum allocs_kind)(word >> 12),
+                                .gate = tag >> 12 & 15,
+                                .owner = tag & 4095};
+}
+
+static uint64_t allocs_pack_long(struct allocs_item item)
 {
     return item.bytes | (uint64_t)(item.gate & 15) << 44 | (uint64_t)item.kind << 48 |
            (uint64_t)(item.owner & 4095) << 52;
 }
 
-static struct allocs_item allocs_unpack(uint64_t word)
+static struct allocs_item allocs_unpack_long(uint64_t word)
 {
     return (struct allocs_item){.bytes = word & (ALLOCS_MOST - 1),
-                                .gate = (unsigned)(word >> 44 & 15),
                                 .kind = (enum allocs_kind)(word >> 48 & 15),
+                                .gate = (unsigned)(word >> 44 & 15),
                                 .owner = (unsigned)(word >> 52)};
+}
+
+static uint32_t allocs_grain(uint64_t pointer)
+{
+    return (uint32_t)(pointer >> ALLOCS_GRAIN_SHIFT) & (ALLOCS_WORDS - 1);
+}
+
+/* The place of an allocation that begins at `pointer` and reaches out of its piece; NULL. */
+static _Atomic uint64_t *allocs_reaching(uint64_t pointer)
+{
+    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
+    bool here = piece && atomic_load(&piece->reaching) &&
+                atomic_load(&piece->begins) == allocs_grain(pointer) &&
+                pointer % (1u << ALLOCS_GRAIN_SHIFT) == 0;
+    return here ? &piece->reaching : NULL;
 }
 
 /* Takes note of an allocation that covers more than one piece, in each of them. */
 static void allocs_span(uint64_t pointer, uint64_t bytes, bool add)
 {
-    uint64_t first = pointer >> ALLOCS_PIECE_SHIFT,
-             last = (pointer + bytes - 1) >> ALLOCS_PIECE_SHIFT;
-    for (uint64_t i = first; last > first && i <= last; i++) {
+    uint64_t last = (pointer + bytes - 1) >> ALLOCS_PIECE_SHIFT;
+    for (uint64_t i = pointer >> ALLOCS_PIECE_SHIFT; i <= last; i++) {
         struct allocs_piece *piece = add ? allocs_piece_make(i) : allocs_piece(i);
         if (piece)
             atomic_fetch_add_explicit(&piece->spans, add ? 1 : UINT32_MAX, memory_order_relaxed);
     }
 }
 
+static bool allocs_put_reaching(uint64_t pointer, struct allocs_item item,
+                                struct allocs_item *before)
+{
+    struct allocs_piece *piece = allocs_piece_make(pointer >> ALLOCS_PIECE_SHIFT);
+    if (!piece || pointer % (1u << ALLOCS_GRAIN_SHIFT))
+        return false;
+    uint64_t old = atomic_exchange(&piece->reaching, 0);
+    if (old) { /* there is room for one: the other is gone, wherever it began */
+        uint64_t start = pointer >> ALLOCS_PIECE_SHIFT << ALLOCS_PIECE_SHIFT |
+                         (uint64_t)piece->begins << ALLOCS_GRAIN_SHIFT;
+        *before = allocs_unpack_long(old);
+        allocs_span(start, before->bytes, false);
+    }
+    atomic_store(&piece->begins, allocs_grain(pointer));
+    allocs_span(pointer, item.bytes, true);
+    atomic_store(&piece->reaching, allocs_pack_long(item));
+    return true;
+}
+
+/* The piece's tag becomes, or is, this one. */
+static inline bool allocs_tag_piece(struct allocs_piece *piece, uint32_t tag)
+{
+    uint32_t none = 0, now = atomic_load_explicit(&piece->tag, memory_order_relaxed);
+    return now == tag || (now == 0 && atomic_compare_exchange_strong(&piece->tag, &none, tag)) ||
+           none == tag;
+}
+
+static __attribute__((noinline)) bool allocs_put_slow(uint64_t pointer, struct allocs_item item,
+                                                      struct allocs_item *before)
+{
+    if (item.bytes == 0 || item.bytes >= ALLOCS_MOST)
+        return false;
+    allocs_take(pointer, before);
+    if (allocs_reaches(pointer, item.bytes))
+        return allocs_put_reaching(pointer, item, before);
+    allocs_word *word = allocs_word_new(pointer);
+    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
+    if (!word || !piece || !allocs_tag_piece(piece, allocs_tag(item)))
+        return false;
+    allocs_note_small(pointer);
+    atomic_store_explicit(word, allocs_pack(item), memory_order_release);
+    return true;
+}
+
 bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *before)
 {
-    allocs_word *word = item.bytes < ALLOCS_MOST ? allocs_word_make(pointer) : NULL;
-    *before = (struct allocs_item){0};
-    if (!word)
-        return false;
-    uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
-    if (__builtin_expect(old != 0, 0)) {
-        *before = allocs_unpack(atomic_exchange(word, 0));
-        allocs_span(pointer, before->bytes, false);
-    }
-    allocs_span(pointer, item.bytes, true);
+    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
+    allocs_word *word = allocs_word_of(pointer);
+    before->bytes = 0;
+    before->kind = ALLOCS_NONE;
+    if (__builtin_expect(!word || !piece->small || piece->tag != allocs_tag(item) ||
+                             atomic_load_explicit(word, memory_order_relaxed) != 0 ||
+                             allocs_reaches(pointer, item.bytes) || item.bytes == 0,
+                         0))
+        return allocs_put_slow(pointer, item, before);
     atomic_store_explicit(word, allocs_pack(item), memory_order_release);
+    return true;
+}
+
+static __attribute__((noinline)) bool allocs_take_reaching(uint64_t pointer,
+                                                           struct allocs_item *item)
+{
+    _Atomic uint64_t *reaching = allocs_reaching(pointer);
+    uint64_t old = reaching ? atomic_exchange(reaching, 0) : 0;
+    if (!old)
+        return false;
+    *item = allocs_unpack_long(old);
+    allocs_span(pointer, item->bytes, false);
     return true;
 }
 
 bool allocs_take(uint64_t pointer, struct allocs_item *item)
 {
+    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
     allocs_word *word = allocs_word_of(pointer);
-    if (!word || atomic_load_explicit(word, memory_order_relaxed) == 0)
-        return false;
-    uint64_t old = atomic_exchange(word, 0);
-    if (!old)
-        return false;
-    *item = allocs_unpack(old);
-    allocs_span(pointer, item->bytes, false);
-    return true;
+    if (!word || !atomic_load_explicit(word, memory_order_relaxed))
+        return allocs_take_reaching(pointer, item);
+    uint16_t old = atomic_exchange(word, 0);
+    *item = allocs_unpack(old, atomic_load_explicit(&piece->tag, memory_order_relaxed));
+    return old != 0;
 }
 
 bool allocs_peek(uint64_t pointer, struct allocs_item *item)
 {
+    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
     allocs_word *word = allocs_word_of(pointer);
-    uint64_t now = word ? atomic_load_explicit(word, memory_order_acquire) : 0;
-    *item = allocs_unpack(now);
-    return now != 0;
+    uint16_t now = word ? atomic_load_explicit(word, memory_order_acquire) : 0;
+    _Atomic uint64_t *reaching = now ? NULL : allocs_reaching(pointer);
+    uint64_t now_long = reaching ? atomic_load(reaching) : 0;
+    if (now)
+        *item = allocs_unpack(now, piece->tag);
+    else if (now_long)
+        *item = allocs_unpack_long(now_long);
+    return now || now_long;
 }
 
 bool allocs_inside(uint64_t address)
@@ -188,39 +328,47 @@ bool allocs_inside(uint64_t address)
     uint64_t base = address >> ALLOCS_PIECE_SHIFT << ALLOCS_PIECE_SHIFT;
     size_t at = address >> ALLOCS_GRAIN_SHIFT & (ALLOCS_WORDS - 1);
     for (size_t i = words ? at + 1 : 0; i-- > 0;) {
-        uint64_t word = atomic_load_explicit(&words[i], memory_order_relaxed);
+        uint16_t word = atomic_load_explicit(&words[i], memory_order_relaxed);
         if (word)
-            return address - (base + (i << ALLOCS_GRAIN_SHIFT)) < (word & (ALLOCS_MOST - 1));
+            return address - (base + (i << ALLOCS_GRAIN_SHIFT)) < allocs_bytes(word);
     }
     return false;
 }
 
 bool allocs_turn(uint64_t pointer, enum allocs_kind from, enum allocs_kind to)
 {
+    struct allocs_item item;
     allocs_word *word = allocs_word_of(pointer);
-    uint64_t old = word ? atomic_load(word) : 0;
-    struct allocs_item item = allocs_unpack(old);
-    if (!old || item.kind != from)
+    if (!allocs_peek(pointer, &item) || item.kind != from)
         return false;
     item.kind = to;
-    return atomic_compare_exchange_strong(word, &old, allocs_pack(item));
+    if (allocs_reaches(pointer, item.bytes))
+        atomic_store(allocs_reaching(pointer), allocs_pack_long(item));
+    else
+        atomic_store_explicit(word, allocs_pack(item), memory_order_release);
+    return true;
+}
+
+static uint64_t allocs_sweep_one(uint64_t pointer, unsigned owner, uint64_t *exported)
+{
+    struct allocs_item item;
+    if (!allocs_peek(pointer, &item) || item.owner != owner ||
+        (item.kind != ALLOCS_OWNED && item.kind != ALLOCS_EXPORTED) || !allocs_take(pointer, &item))
+        return 0;
+    *exported += item.kind == ALLOCS_EXPORTED ? item.bytes : 0;
+    return item.bytes;
 }
 
 static uint64_t allocs_sweep(struct allocs_piece *piece, uint64_t base, unsigned owner,
                              uint64_t *exported)
 {
-    allocs_word *words = atomic_load(&piece->words);
-    size_t last = piece->small ? ALLOCS_WORDS : 1;
+    size_t last = !atomic_load(&piece->words) ? 0 : piece->small ? ALLOCS_WORDS : 1;
     uint64_t bytes = 0;
-    for (size_t i = 0; words && i < last; i++) {
-        struct allocs_item item =
-            allocs_unpack(atomic_load_explicit(&words[i], memory_order_relaxed));
-        bool owned = item.kind == ALLOCS_OWNED || item.kind == ALLOCS_EXPORTED;
-        if (!owned || item.owner != owner || !allocs_take(base + (i << ALLOCS_GRAIN_SHIFT), &item))
-            continue;
-        bytes += item.bytes;
-        *exported += item.kind == ALLOCS_EXPORTED ? item.bytes : 0;
-    }
+    if (atomic_load(&piece->reaching))
+        bytes += allocs_sweep_one(base + ((uint64_t)piece->begins << ALLOCS_GRAIN_SHIFT), owner,
+                                  exported);
+    for (size_t i = 0; i < last; i++)
+        bytes += allocs_sweep_one(base + (i << ALLOCS_GRAIN_SHIFT), owner, exported);
     return bytes;
 }
 

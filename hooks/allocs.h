@@ -19,7 +19,7 @@ enum allocs_kind {
     ALLOCS_IMPORTED, /* another process's; counted as imported */
 };
 
-/* What is known of an allocation. */
+/* What is known of an allocation. Bytes are multiples of 512; others are rounded up. */
 struct allocs_item {
     uint64_t bytes; /* below ALLOCS_MOST */
     enum allocs_kind kind;
@@ -50,7 +50,7 @@ bool allocs_turn(uint64_t pointer, enum allocs_kind from, enum allocs_kind to);
 uint64_t allocs_take_owner(unsigned owner, uint64_t *exported);
 
 /* Whether an address lies inside an allocation. A few loads; more the further it lies behind its
- * allocation's start, and at most 8,192. False when there was no room to remember it. */
+ * allocation's start, and at most 4,096. False when there was no room to remember it. */
 bool allocs_inside(uint64_t address);
 
 /* Forgets everything: for a process that attaches. */

@@ -32,24 +32,39 @@ static void charge_sleep(uint64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
-/* The ring whose books may be used until charge_put. */
-static struct ring *charge_get(struct gate *gate, struct gate_mark **mark)
+/* Says that this thread is inside the books; false while they are being moved. */
+static inline bool charge_mark(struct gate_mark *mark)
 {
-    *mark = gate_mark_get();
-    for (; *mark; charge_sleep(CLOCK_MS)) {
-        uint64_t books = atomic_load_explicit(&(*mark)->books, memory_order_relaxed);
-        atomic_store_explicit(&(*mark)->books, books + 1, memory_order_relaxed);
-        if (guest.full_fence)
-            atomic_thread_fence(memory_order_seq_cst);
-        atomic_signal_fence(memory_order_seq_cst);
-        if (!atomic_load_explicit(&guest.moving, memory_order_acquire))
-            break;
-        atomic_store_explicit(&(*mark)->books, books, memory_order_release);
-    }
-    return gate->ring;
+    uint64_t books = atomic_load_explicit(&mark->books, memory_order_relaxed);
+    atomic_store_explicit(&mark->books, books + 1, memory_order_relaxed);
+    if (__builtin_expect(guest.full_fence, 0))
+        atomic_thread_fence(memory_order_seq_cst);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(!atomic_load_explicit(&guest.moving, memory_order_acquire), 1))
+        return true;
+    atomic_store_explicit(&mark->books, books, memory_order_release);
+    return false;
 }
 
-static void charge_put(struct gate_mark *mark)
+static __attribute__((noinline)) void charge_wait_for_books(struct gate_mark *mark)
+{
+    int error = errno;
+    do
+        charge_sleep(CLOCK_MS);
+    while (!charge_mark(mark));
+    errno = error;
+}
+
+/* The ring whose books may be used until charge_put. */
+static inline struct ring *charge_get(struct gate *gate, struct gate_mark **mark)
+{
+    *mark = gate_mark_mine ? gate_mark_mine : gate_mark_get();
+    if (*mark && !charge_mark(*mark))
+        charge_wait_for_books(*mark);
+    return atomic_load_explicit(&gate->ring, memory_order_relaxed);
+}
+
+static inline void charge_put(struct gate_mark *mark)
 {
     if (mark)
         atomic_store_explicit(&mark->books,
@@ -103,6 +118,7 @@ static void charge_refused_books(struct ring *ring, const struct charge_refusal 
 
 static void charge_refused(struct ring *ring, uint64_t bytes, uint64_t asked, enum ledger_cap which)
 {
+    int error = errno;
     bool tenant = which == LEDGER_TENANT;
     struct charge_refusal r = {.asked = asked,
                                .bytes = bytes,
@@ -111,6 +127,7 @@ static void charge_refused(struct ring *ring, uint64_t bytes, uint64_t asked, en
                                .tenant = tenant};
     charge_refused_books(ring, &r);
     charge_say(ring, &r);
+    errno = error;
 }
 
 static bool charge_count(struct ring *ring, uint64_t bytes, uint64_t asked)
@@ -128,45 +145,44 @@ static bool charge_count(struct ring *ring, uint64_t bytes, uint64_t asked)
     return true;
 }
 
-/* With several contexts it matters whose an allocation is: it goes when its context goes. */
-static unsigned charge_owner(void)
-{
-    struct context *context = contexts_note();
-    return context ? contexts_number(context) : ALLOCS_NOBODY;
-}
-
 /* More than any device has stays as it is: the ledger refuses it. */
 static uint64_t charge_round(uint64_t bytes)
 {
     return bytes > UINT64_MAX / 2 ? bytes : (bytes + CHARGE_GRAIN - 1) & ~(CHARGE_GRAIN - 1);
 }
 
-bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes, uint64_t asked)
+static inline bool charge_ask(struct charge *charge, struct gate *gate, uint64_t asked)
 {
-    int error = errno;
     struct gate_mark *mark;
-    *charge =
-        (struct charge){.bytes = charge_round(bytes), .owner = ALLOCS_NOBODY, .kind = ALLOCS_OWNED};
-    if (guest.state == GUEST_REFUSED)
-        return false;
-    if (!gate || bytes == 0 || !guest_attached())
-        return true;
     bool granted = charge_count(charge_get(gate, &mark), charge->bytes, asked);
     charge_put(mark);
-    if (granted)
-        charge->gate = gate;
-    errno = error;
+    charge->gate = granted ? gate : NULL;
     return granted;
 }
 
+bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes, uint64_t asked)
+{
+    *charge =
+        (struct charge){.bytes = charge_round(bytes), .owner = ALLOCS_NOBODY, .kind = ALLOCS_OWNED};
+    if (!gate || bytes == 0 || !guest_attached())
+        return guest.state != GUEST_REFUSED;
+    return charge_ask(charge, gate, asked);
+}
+
+/* Whose an allocation is matters with several contexts: it goes when its context goes. */
 bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t bytes)
 {
-    struct gate *gate = guest_attached() ? gate_current() : NULL;
-    unsigned owner = gate ? charge_owner() : ALLOCS_NOBODY;
-    bool granted = charge_reserve_on(charge, gate, bytes, bytes);
-    charge->owner = owner;
-    charge->family = family;
-    return granted;
+    *charge = (struct charge){.bytes = charge_round(bytes),
+                              .owner = ALLOCS_NOBODY,
+                              .kind = ALLOCS_OWNED,
+                              .family = family};
+    if (__builtin_expect(!guest_attached(), 0))
+        return guest.state != GUEST_REFUSED;
+    struct gate *gate = gate_current();
+    if (!gate || bytes == 0)
+        return true;
+    charge->owner = contexts_owner();
+    return charge_ask(charge, gate, bytes);
 }
 
 void charge_give_back(struct gate *gate, uint64_t bytes)
@@ -263,21 +279,19 @@ static void charge_enter(const struct charge *charge, uint64_t key)
 {
     bool entered = charge->family == POINTER ? charge_enter_pointer(charge, key)
                                              : charge_enter_handle(charge, HANDLES_ARRAY, key);
-    if (!entered)
+    if (__builtin_expect(!entered, 0))
         log_error("allocs-full", "no memory to remember an allocation: it stays counted until the "
                                  "process ends");
 }
 
 CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t key)
 {
-    int error = errno;
     if (!charge->gate)
         return rc;
     if (rc != CUDA_SUCCESS)
         charge_give_back(charge->gate, charge->bytes);
     else
         charge_enter(charge, key);
-    errno = error;
     return rc;
 }
 
@@ -342,7 +356,12 @@ static void charge_freed(const struct charge *charge)
 
 CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
 {
-    int error = errno;
+    if (__builtin_expect(charge->gate && rc == CUDA_SUCCESS && charge->kind == ALLOCS_OWNED &&
+                             charge->family == POINTER,
+                         1)) {
+        charge_give_back(charge->gate, charge->bytes);
+        return rc;
+    }
     if (charge->gate && rc == CUDA_SUCCESS)
         charge_freed(charge);
     else if (charge->gate)
@@ -351,7 +370,6 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
         pools_freed_unknown();
     if (rc == CUDA_SUCCESS && charge->family == ARRAY)
         physical_array_gone((void *)(uintptr_t)key);
-    errno = error;
     return rc;
 }
 

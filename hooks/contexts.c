@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "allocs.h"
 #include "charge.h"
 #include "gate.h"
 #include "real.h"
@@ -18,6 +19,12 @@ static struct context contexts[CONTEXTS_MAX];
 static __thread CUcontext contexts_last_handle;
 static __thread struct context *contexts_last;
 static __thread CUgreenCtx contexts_green; /* whose handle is this thread's current context */
+
+/* The number of a record, to remember who owns an allocation. */
+static unsigned contexts_number(const struct context *context)
+{
+    return (unsigned)(context - contexts);
+}
 
 static struct context *contexts_find(CUcontext handle)
 {
@@ -99,6 +106,15 @@ struct context *contexts_note(void)
     contexts_last_handle = handle;
     contexts_last = context;
     return context;
+}
+
+unsigned contexts_owner(void)
+{
+    CUcontext handle;
+    if (real.cuCtxGetCurrent(&handle) == CUDA_SUCCESS && contexts_known(handle))
+        return contexts_number(contexts_last);
+    struct context *context = contexts_note();
+    return context ? contexts_number(context) : ALLOCS_NOBODY;
 }
 
 uintptr_t contexts_part(const struct context *context)
@@ -410,11 +426,6 @@ bool contexts_alone(const struct gate *gate)
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         n += contexts[i].handle && contexts[i].gate == gate;
     return n <= 1 && !contexts_green;
-}
-
-unsigned contexts_number(const struct context *context)
-{
-    return (unsigned)(context - contexts);
 }
 
 void contexts_reset(void)

@@ -74,8 +74,8 @@ bool contexts_check(CUresult rc);
 /* A non-blocking stream is about to be destroyed; its work goes on. Under guest.driver_lock. */
 void contexts_stream_dying(CUcontext handle, CUstream stream);
 
-/* The number of a record, to remember who owns an allocation. */
-unsigned contexts_number(const struct context *context);
+/* The number of the calling thread's context, to remember whose an allocation is; ALLOCS_NOBODY. */
+unsigned contexts_owner(void);
 
 /* Starts afresh, for a process that attaches. */
 void contexts_reset(void);

@@ -94,20 +94,27 @@ uint64_t ledger_limit(const struct ring *ring)
     return atomic_load_explicit(&ring_tenant(ring)->mem_limit, memory_order_relaxed);
 }
 
-static void ledger_peak(_Atomic(uint64_t) *word, uint64_t value)
+static __attribute__((noinline)) void ledger_raise(_Atomic(uint64_t) *word, uint64_t value)
 {
-    uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+    uint64_t old = atomic_load(word);
     while (old < value && !atomic_compare_exchange_weak(word, &old, value))
         ;
 }
 
-static void ledger_grant(struct ring *ring, uint64_t bytes, const struct ledger_sum *sum)
+static inline void ledger_peak(_Atomic(uint64_t) *word, uint64_t value)
+{
+    if (__builtin_expect(atomic_load_explicit(word, memory_order_relaxed) < value, 0))
+        ledger_raise(word, value);
+}
+
+/* `sum`: what the tenant then has. */
+static inline void ledger_grant(struct ring *ring, uint64_t bytes, uint64_t sum)
 {
     struct cuslice_slot *me = ring_me(ring);
     uint64_t mine = atomic_fetch_add(&me->bytes, bytes) + bytes; /* L3 */
     atomic_fetch_sub(&me->pending, bytes);
     ledger_peak(&me->peak, mine);
-    ledger_peak(&ring_tenant(ring)->mem_peak, ledger_add(sum->granted, bytes));
+    ledger_peak(&ring_tenant(ring)->mem_peak, sum);
 }
 
 /* Whether the granted bytes alone refuse: nothing to wait for then. */
@@ -136,13 +143,48 @@ static bool ledger_fits(const struct ring *ring, const struct ledger_sum *sum)
            ledger_add(sum->mine, sum->mine_asked) <= ring->process_limit;
 }
 
-/* One announcement and its decision: 0, -ENOMEM, -EAGAIN (others announced at the same time). */
-static int ledger_try(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+/* What all slots of the tenant have, and have announced; more than any cap where a word is beyond
+ * belief. A damaged file may say that a slot is a member which is not: then less fits. */
+static inline uint64_t ledger_total(const struct ring *ring, uint64_t *announced)
 {
-    atomic_fetch_add(&ring_me(ring)->pending, bytes); /* L1 */
-    struct ledger_sum sum = ledger_look(ring);        /* L2 */
+    const struct cuslice_slot *slots = ring_shared(ring)->slot;
+    const struct cuslice_tenant *tenant = ring_tenant(ring);
+    uint64_t granted = 0, asked = 0, seen = 0;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = atomic_load(&tenant->members[w]); left; left &= left - 1) {
+            const struct cuslice_slot *s = &slots[w * 64 + (unsigned)__builtin_ctzll(left)];
+            uint64_t pending = atomic_load(&s->pending);
+            uint64_t bytes = atomic_load(&s->bytes), context = atomic_load(&s->context_bytes);
+            asked += pending;
+            granted += bytes + context;
+            seen |= pending | bytes | context;
+        }
+    *announced = seen >> 54 ? 0 : asked;
+    return seen >> 54 ? UINT64_MAX / 2 : granted;
+}
+
+/* L1 to L3 where all that everybody has announced fits, which is most of the time; else the
+ * announcement stays up. */
+static inline bool ledger_quick(struct ring *ring, uint64_t bytes)
+{
+    struct cuslice_slot *me = ring_me(ring);
+    uint64_t announced, mine = atomic_fetch_add(&me->pending, bytes) + bytes;     /* L1 */
+    uint64_t granted = ledger_total(ring, &announced), all = granted + announced; /* L2 */
+    mine += atomic_load(&me->bytes) + atomic_load(&me->context_bytes);
+    if (all > ledger_limit(ring) || mine > ring->process_limit ||
+        mine > all) /* this slot is not among the members: a damaged file */
+        return false;
+    ledger_grant(ring, bytes, granted + bytes);
+    return true;
+}
+
+/* An announcement that does not fit beside all others: 0 all the same, -ENOMEM, or -EAGAIN when it
+ * may be that others only announced at the same time. It is down afterwards. */
+static int ledger_reconsider(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    struct ledger_sum sum = ledger_look(ring);
     if (ledger_fits(ring, &sum)) {
-        ledger_grant(ring, bytes, &sum);
+        ledger_grant(ring, bytes, ledger_add(sum.granted, bytes));
         return 0;
     }
     atomic_fetch_sub(&ring_me(ring)->pending, bytes); /* L4 */
@@ -161,7 +203,7 @@ static int ledger_insist(struct ring *ring, uint64_t bytes, enum ledger_cap *whi
     do {
         sum = ledger_look(ring);
         if (ledger_fits(ring, &sum)) {
-            ledger_grant(ring, bytes, &sum);
+            ledger_grant(ring, bytes, ledger_add(sum.granted, bytes));
             return 0;
         }
         full = ledger_full(ring, bytes, which);
@@ -188,25 +230,32 @@ static int ledger_collide(struct ring *ring, uint64_t bytes, enum ledger_cap *wh
 
 static int ledger_decide(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 {
-    int rc = ledger_try(ring, bytes, which);
+    int rc = ledger_reconsider(ring, bytes, which);
     return rc == -EAGAIN ? ledger_collide(ring, bytes, which) : rc;
+}
+
+/* Members who died lately may be all that stands in the way. */
+static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint64_t bytes,
+                                                         enum ledger_cap *which)
+{
+    enum ledger_cap cap = LEDGER_TENANT;
+    int error = errno, rc = ledger_decide(ring, bytes, &cap);
+    if (rc == -ENOMEM && cap == LEDGER_TENANT &&
+        slot_reap_set(&ring->segment, ring_tenant(ring)->members, ring->slot) > 0)
+        rc = ledger_quick(ring, bytes) ? 0 : ledger_decide(ring, bytes, &cap);
+    if (rc < 0)
+        *which = cap;
+    errno = error;
+    return rc;
 }
 
 int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 {
-    enum ledger_cap cap = LEDGER_TENANT;
-    int rc;
     if (bytes > LEDGER_ABSURD) {
         *which = bytes > ring->process_limit ? LEDGER_PROCESS : LEDGER_TENANT;
         return -ENOMEM;
     }
-    rc = ledger_decide(ring, bytes, &cap);
-    if (rc == -ENOMEM && cap == LEDGER_TENANT &&
-        slot_reap_set(&ring->segment, ring_tenant(ring)->members, ring->slot) > 0)
-        rc = ledger_decide(ring, bytes, &cap);
-    if (rc < 0)
-        *which = cap;
-    return rc;
+    return ledger_quick(ring, bytes) ? 0 : ledger_reserve_slow(ring, bytes, which);
 }
 
 int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
@@ -217,7 +266,7 @@ int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
     bool refuse = absurd || ledger_full(ring, bytes, &cap);
     if (!absurd) {
         atomic_fetch_add(&ring_me(ring)->pending, bytes);
-        ledger_grant(ring, bytes, &sum);
+        ledger_grant(ring, bytes, ledger_add(sum.granted, bytes));
     }
     if (refuse)
         *which = cap;
@@ -227,11 +276,13 @@ int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 void ledger_release(struct ring *ring, uint64_t bytes)
 {
     _Atomic(uint64_t) *word = &ring_me(ring)->bytes;
-    uint64_t old = atomic_load(word);
+    uint64_t old;
     if (bytes > LEDGER_ABSURD) /* ledger_force did not book it */
         return;
+    old = atomic_fetch_sub(word, bytes) - bytes;
     /* Below zero would be a sum that nothing fits under; only a damaged file leads there. */
-    while (!atomic_compare_exchange_weak(word, &old, old > bytes ? old - bytes : 0))
+    while (__builtin_expect(old > UINT64_MAX / 2, 0) &&
+           !atomic_compare_exchange_weak(word, &old, 0))
         ;
 }
 
