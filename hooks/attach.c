@@ -92,6 +92,7 @@ static void attach_limits(const struct gate *gate, unsigned index, struct tenant
                                     guest_config.replicas);
     *process_limit = cap_resolve(&guest_config.process_mem_limit, index, gate->uuid,
                                  gate->total_bytes, guest_config.replicas);
+    tenant->process_limit = *process_limit;
 }
 
 /* Ceilings that only bite now that the device's size is known; config has told of the others. */

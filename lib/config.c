@@ -276,6 +276,22 @@ int config_check(const char *name, const char *text)
     return setting_check(setting, text);
 }
 
+int config_put(struct config *config, const char *name, const char *text)
+{
+    const struct setting *setting = setting_find_option(name);
+
+    return setting ? setting_read(setting, text, config) : -ENOENT;
+}
+
+void config_describe(const char *name, char *text, size_t size)
+{
+    const struct setting *setting = setting_find_option(name);
+
+    *text = '\0';
+    if (setting)
+        setting_describe(setting, text, size);
+}
+
 const char *config_origin_text(enum config_origin origin)
 {
     static const char *const text[] = {"built-in", "node defaults", "environment"};

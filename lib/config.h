@@ -54,6 +54,14 @@ int config_load(struct config *config);
  * an unknown name. Prints nothing. */
 int config_check(const char *name, const char *text);
 
+/* Reads `text` into the place of the option called `name`: what the tool sets for others. No
+ * ceiling applies. 0; -EINVAL or -ENOENT as config_check, and *config is as it was. Prints nothing.
+ */
+int config_put(struct config *config, const char *name, const char *text);
+
+/* What the option called `name` accepts, in words; "" for an unknown name. */
+void config_describe(const char *name, char *text, size_t size);
+
 /* One line of `cuslice config`. The texts live until the callback returns. */
 struct config_row {
     const char *name;

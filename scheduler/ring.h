@@ -22,7 +22,7 @@ struct ring {
     struct segment segment;
     unsigned slot;
     unsigned tenant;         /* its record's index; what the file says is held to this */
-    uint64_t process_limit;  /* bytes; CUSLICE_NO_LIMIT */
+    uint64_t process_limit;  /* as its own settings say: bytes; CUSLICE_NO_LIMIT */
     struct lock ledger_lock; /* threads of this process that collided near a cap, one at a time */
 };
 
@@ -60,6 +60,12 @@ static inline struct cuslice_tenant *ring_tenant(const struct ring *ring)
 static inline struct cuslice_slot *ring_me(const struct ring *ring)
 {
     return &ring->segment.shared->slot[ring->slot];
+}
+
+/* The cap on this process as it stands now, in bytes; CUSLICE_NO_LIMIT. */
+static inline uint64_t ring_process_limit(const struct ring *ring)
+{
+    return tenant_process_limit(ring_tenant(ring), ring->process_limit);
 }
 
 /* The token word, and whether this client holds it. */

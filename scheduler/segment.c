@@ -44,8 +44,8 @@ static int segment_fill(void *memory, size_t size, void *arg)
     memcpy(shared->uuid, spec->uuid, sizeof shared->uuid);
     snprintf(shared->device_name, sizeof shared->device_name, "%s", spec->device_name);
     shared->created_ns = clock_now();
-    shared->quantum_ns = spec->quantum_ns;
-    shared->allowance_ns = spec->allowance_ns;
+    shared->quantum_ns = shared->asked[0] = spec->quantum_ns;
+    shared->allowance_ns = shared->asked[1] = spec->allowance_ns;
     for (unsigned i = 0; i < CUSLICE_SLOTS; i++)
         shared->slot[i].tenant = CUSLICE_TENANTS;
     shared->token = CUSLICE_TOKEN(1, CUSLICE_NOBODY);

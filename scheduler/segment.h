@@ -16,6 +16,9 @@
 /* The byte whose lock serialises those who join under one key; far behind the end of the file. */
 #define SEGMENT_LOCK_KEY(id) (UINT64_C(1) << 62 | ((id) & ((UINT64_C(1) << 62) - 1)))
 
+/* Bits of struct cuslice_segment.settings_by_admin; bit n's creator's value is asked[n]. */
+enum segment_setting { SEGMENT_QUANTUM = 1, SEGMENT_ALLOWANCE = 2 };
+
 struct segment {
     struct cuslice_segment *shared;
     int fd; /* open until a slot is joined; the mapping keeps the description alive after that */

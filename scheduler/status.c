@@ -23,6 +23,7 @@
 #include "clock.h"
 #include "histogram.h"
 #include "mapfile.h"
+#include "tenant.h"
 
 #define STATUS_LOAD(field) atomic_load_explicit(&(field), memory_order_relaxed)
 
@@ -140,8 +141,7 @@ void status_close(struct status_file *file)
     file->fd = -1;
 }
 
-/* Copies a text that somebody else may be writing or may have filled with anything. */
-static void status_copy_text(char *to, const char *from, size_t size)
+void status_text(char *to, const char *from, size_t size)
 {
     size_t length = 0;
 
@@ -169,6 +169,7 @@ static void status_copy_books(struct status_books *to, const struct cuslice_book
     to->last_launch_ns = STATUS_LOAD(from->last_launch_ns);
     to->last_refusal_ns = STATUS_LOAD(from->last_refusal_ns);
     to->last_refusal_asked = STATUS_LOAD(from->last_refusal_asked);
+    to->let_through = STATUS_LOAD(from->let_through);
 }
 
 static void status_copy_times(struct status_times *to, const struct cuslice_histogram *from)
@@ -192,11 +193,12 @@ static void status_read_ring(const struct cuslice_segment *segment, struct statu
 {
     ring->taken_ns = clock_now();
     status_format_uuid(ring->uuid, segment->uuid);
-    status_copy_text(ring->name, segment->device_name, sizeof(ring->name));
+    status_text(ring->name, segment->device_name, sizeof(ring->name));
     ring->device_bytes = segment->device_bytes;
     ring->created_ns = segment->created_ns;
     ring->quantum_ns = STATUS_LOAD(segment->quantum_ns);
     ring->allowance_ns = STATUS_LOAD(segment->allowance_ns);
+    ring->pinned = STATUS_LOAD(segment->settings_by_admin);
     ring->busy_ns = STATUS_LOAD(segment->busy_ns);
     ring->idle_wanted_ns = STATUS_LOAD(segment->idle_wanted_ns);
     ring->handovers = STATUS_LOAD(segment->handovers);
@@ -214,17 +216,21 @@ static void status_read_tenant(const struct cuslice_tenant *from, unsigned index
 {
     memset(to, 0, sizeof(*to));
     to->index = index;
-    status_copy_text(to->key, from->key, sizeof(to->key));
-    status_copy_text(to->display, from->display, sizeof(to->display));
-    status_copy_text(to->pod, from->pod, sizeof(to->pod));
-    status_copy_text(to->pod_namespace, from->pod_namespace, sizeof(to->pod_namespace));
-    status_copy_text(to->container, from->container, sizeof(to->container));
+    status_text(to->key, from->key, sizeof(to->key));
+    status_text(to->display, from->display, sizeof(to->display));
+    status_text(to->pod, from->pod, sizeof(to->pod));
+    status_text(to->pod_namespace, from->pod_namespace, sizeof(to->pod_namespace));
+    status_text(to->container, from->container, sizeof(to->container));
     to->weight = STATUS_LOAD(from->weight);
     to->limit_ppm = STATUS_LOAD(from->limit_ppm);
     to->priority = STATUS_LOAD(from->priority);
     to->mode = STATUS_LOAD(from->mode);
     to->mem_limit = STATUS_LOAD(from->mem_limit);
+    to->pinned = STATUS_LOAD(from->settings_by_admin);
+    to->process_limit = tenant_process_limit(from, CUSLICE_NO_LIMIT);
     to->mem_peak = STATUS_LOAD(from->mem_peak);
+    to->refusal_used = STATUS_LOAD(from->refusal_used);
+    to->refusal_cap = STATUS_LOAD(from->refusal_cap);
     to->orphaned = STATUS_LOAD(from->orphaned);
     to->left_ns = STATUS_LOAD(from->left_ns);
     status_copy_books(&to->books, &from->books);
@@ -259,12 +265,15 @@ static void status_read_client(const struct cuslice_slot *from, unsigned slot, u
     to->tenant = STATUS_NONE;
     to->pid = STATUS_LOAD(from->pid);
     to->host_pid = STATUS_LOAD(from->host_pid);
-    status_copy_text(to->command, from->command, sizeof(to->command));
+    status_text(to->command, from->command, sizeof(to->command));
     to->mode = STATUS_LOAD(from->mode);
     to->bytes = STATUS_LOAD(from->bytes);
     to->peak = STATUS_LOAD(from->peak);
     to->process_limit = STATUS_LOAD(from->process_limit);
     to->context_bytes = STATUS_LOAD(from->context_bytes);
+    to->exported = STATUS_LOAD(from->exported);
+    to->imported = STATUS_LOAD(from->imported);
+    to->paged = STATUS_LOAD(from->paged);
     to->joined_ns = STATUS_LOAD(from->joined_ns);
     to->waiting_ns = status_since(now, STATUS_LOAD(from->waiting_since_ns));
     to->draining = STATUS_LOAD(from->closing_ns) != 0;
@@ -293,6 +302,9 @@ static void status_count_client(struct status_ring *ring, const struct status_cl
     tenant->holds |= client->holds;
     tenant->mem_used += client->bytes;
     tenant->context_bytes += client->context_bytes;
+    tenant->exported += client->exported;
+    tenant->imported += client->imported;
+    tenant->paged += client->paged;
 }
 
 void status_read(const struct status_file *file, struct status_ring *ring)
@@ -315,8 +327,11 @@ void status_read(const struct status_file *file, struct status_ring *ring)
         struct status_client *client = &ring->client[ring->clients];
         status_read_client(slot, i, ring->taken_ns, client);
         uint32_t tenant = STATUS_LOAD(slot->tenant);
-        if (tenant < CUSLICE_TENANTS)
+        if (tenant < CUSLICE_TENANTS) {
             client->tenant = place[tenant];
+            client->process_limit =
+                tenant_process_limit(&segment->tenant[tenant], client->process_limit);
+        }
         if (CUSLICE_TOKEN_HOLDER(token) == i) {
             status_mark_holder(slot, ring->epoch, ring->taken_ns, client);
             ring->holder = (int)ring->clients;

@@ -48,6 +48,7 @@ struct status_books {
     uint64_t last_launch_ns;
     uint64_t last_refusal_ns;
     uint64_t last_refusal_asked;
+    uint64_t let_through;
 };
 
 /* Quantiles of one histogram, in nanoseconds. */
@@ -67,17 +68,24 @@ struct status_tenant {
     char container[CUSLICE_TEXT];
     uint32_t weight;
     uint32_t limit_ppm;
-    uint32_t priority;  /* enum cuslice_priority, or what the file holds instead */
-    uint32_t mode;      /* enum cuslice_mode, likewise */
-    uint64_t mem_limit; /* CUSLICE_NO_LIMIT: none */
-    uint64_t mem_used;  /* sum over live clients */
+    uint32_t priority;      /* enum cuslice_priority, or what the file holds instead */
+    uint32_t mode;          /* enum cuslice_mode, likewise */
+    uint64_t mem_limit;     /* CUSLICE_NO_LIMIT: none */
+    uint64_t mem_used;      /* sum over live clients */
+    uint64_t process_limit; /* cap on each process that the administrator set; CUSLICE_NO_LIMIT */
+    uint32_t pinned;        /* enum tenant_setting: what the administrator set */
     uint64_t mem_peak;
     uint64_t orphaned;
     uint64_t context_bytes; /* estimate, apart from mem_used; sum over live clients */
-    unsigned clients;       /* live ones */
-    unsigned waiting;       /* of them at the closed gate */
-    bool holds;             /* one of them has the token */
-    uint64_t left_ns;       /* when the last client left; 0 while there is one or not known */
+    uint64_t exported;      /* sums over live clients */
+    uint64_t imported;
+    uint64_t paged;
+    uint64_t refusal_used; /* at the last refusal, when books.last_refusal_ns is not 0 */
+    uint64_t refusal_cap;
+    unsigned clients; /* live ones */
+    unsigned waiting; /* of them at the closed gate */
+    bool holds;       /* one of them has the token */
+    uint64_t left_ns; /* when the last client left; 0 while there is one or not known */
     struct status_books books;
     struct status_times wait;
     struct status_times burst;
@@ -93,8 +101,11 @@ struct status_client {
     uint32_t mode;
     uint64_t bytes;
     uint64_t peak;
-    uint64_t process_limit;
+    uint64_t process_limit; /* in force: the administrator's, else its own */
     uint64_t context_bytes;
+    uint64_t exported;
+    uint64_t imported;
+    uint64_t paged;
     uint64_t joined_ns;
     uint64_t waiting_ns; /* how long it has waited; 0: does not wait */
     uint64_t holding_ns; /* how long it has held the token; 0: does not, or just now */
@@ -112,6 +123,7 @@ struct status_ring {
     uint64_t created_ns;
     uint64_t quantum_ns;
     uint64_t allowance_ns;
+    uint64_t pinned; /* enum segment_setting: what the administrator set */
     uint64_t epoch;
     int holder; /* place in client, or STATUS_NONE */
     unsigned waiting;
@@ -145,6 +157,10 @@ void status_close(struct status_file *file);
 /* Takes a snapshot. The ring moves meanwhile, so figures of one instant may differ by a turn; a
  * client counts as live only while the kernel holds its lock. Bounded, whatever the file holds. */
 void status_read(const struct status_file *file, struct status_ring *ring);
+
+/* Copies a text of a ring that somebody else may be writing or may have filled with anything: cut
+ * to size, NUL-terminated, '?' for what cannot be printed. */
+void status_text(char *to, const char *from, size_t size);
 
 /* Returns the place of the tenant with that key, or STATUS_NONE. */
 int status_find_tenant(const struct status_ring *ring, const char *key);

@@ -167,19 +167,46 @@ int tenant_claim(struct segment *segment, const struct tenant_spec *spec, uint64
     return place;
 }
 
+/* Notes what the environment asks; whether it is in force: not where the administrator's tool has
+ * set something else. */
+static bool tenant_ask(struct cuslice_tenant *t, enum tenant_setting setting, uint64_t value)
+{
+    atomic_store(&t->asked[__builtin_ctz(setting)], value);
+    return !(atomic_load(&t->settings_by_admin) & setting);
+}
+
 static void tenant_settle(struct cuslice_tenant *t, const struct tenant_spec *spec)
 {
-    uint32_t pinned = atomic_load(&t->settings_by_admin);
-    if (!(pinned & TENANT_WEIGHT))
+    if (tenant_ask(t, TENANT_WEIGHT, spec->weight))
         atomic_store(&t->weight, spec->weight);
-    if (!(pinned & TENANT_MODE))
+    if (tenant_ask(t, TENANT_MODE, spec->mode))
         atomic_store(&t->mode, spec->mode);
-    if (!(pinned & TENANT_LIMIT))
+    if (tenant_ask(t, TENANT_LIMIT, 1000000))
         atomic_store(&t->limit_ppm, 1000000);
-    if (!(pinned & TENANT_PRIORITY))
+    if (tenant_ask(t, TENANT_PRIORITY, CUSLICE_NORMAL))
         atomic_store(&t->priority, CUSLICE_NORMAL);
-    if (!(pinned & TENANT_MEM_LIMIT))
+    if (tenant_ask(t, TENANT_MEM_LIMIT, spec->mem_limit))
         atomic_store(&t->mem_limit, spec->mem_limit);
+    if (tenant_ask(t, TENANT_PROCESS_LIMIT, CUSLICE_NO_LIMIT)) /* each process has its own */
+        atomic_store(&t->process_limit, CUSLICE_NO_LIMIT);
+}
+
+/* A cap as a message says it. */
+static const char *tenant_bytes(char text[32], uint64_t bytes)
+{
+    if (bytes == CUSLICE_NO_LIMIT)
+        return "none";
+    snprintf(text, 32, "%llu bytes", (unsigned long long)bytes);
+    return text;
+}
+
+static void tenant_compare_cap(const char *what, uint64_t has, uint64_t asked,
+                               const struct tenant_spec *spec)
+{
+    char a[32], b[32];
+    if (has != asked)
+        log_warn("tenant-differs", "tenant %s already has a %s of %s; %s asked here is not used",
+                 spec->display, what, tenant_bytes(a, has), tenant_bytes(b, asked));
 }
 
 static void tenant_compare(struct cuslice_tenant *t, const struct tenant_spec *spec)
@@ -187,11 +214,9 @@ static void tenant_compare(struct cuslice_tenant *t, const struct tenant_spec *s
     if (atomic_load(&t->weight) != spec->weight)
         log_warn("tenant-differs", "tenant %s already has weight %u; %u asked here is not used",
                  spec->display, atomic_load(&t->weight), spec->weight);
-    if (atomic_load(&t->mem_limit) != spec->mem_limit)
-        log_warn("tenant-differs",
-                 "tenant %s already has a memory cap of %llu bytes; %llu asked here is not used",
-                 spec->display, (unsigned long long)atomic_load(&t->mem_limit),
-                 (unsigned long long)spec->mem_limit);
+    tenant_compare_cap("memory cap", atomic_load(&t->mem_limit), spec->mem_limit, spec);
+    tenant_compare_cap("cap on each process", tenant_process_limit(t, spec->process_limit),
+                       spec->process_limit, spec);
     if (atomic_load(&t->mode) != spec->mode)
         log_warn("tenant-differs", "tenant %s already runs in another mode", spec->display);
 }
@@ -202,8 +227,7 @@ void tenant_enter(struct cuslice_segment *shared, unsigned tenant, unsigned slot
     struct cuslice_tenant *t = &shared->tenant[tenant];
     if (tenant_empty(t) || atomic_load(&t->weight) == 0)
         tenant_settle(t, spec);
-    else
-        tenant_compare(t, spec);
+    tenant_compare(t, spec);
     atomic_fetch_or(&t->members[slot / 64], UINT64_C(1) << (slot % 64));
     atomic_store(&t->left_ns, 0);
 }

@@ -6,6 +6,7 @@
 #ifndef CUSLICE_SCHEDULER_TENANT_H
 #define CUSLICE_SCHEDULER_TENANT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,15 +22,18 @@ struct tenant_spec {
     uint32_t weight;
     uint32_t mode;
     uint64_t mem_limit;
+    uint64_t process_limit; /* compared only: each process keeps its own, unless one is pinned */
 };
 
-/* Bits of struct cuslice_tenant.settings_by_admin: what a first client does not change. */
+/* Bits of struct cuslice_tenant.settings_by_admin: what a first client does not change. Bit n's
+ * environment value is asked[n], so n stays below CUSLICE_ASKED. */
 enum tenant_setting {
     TENANT_WEIGHT = 1,
     TENANT_MEM_LIMIT = 2,
     TENANT_MODE = 4,
     TENANT_LIMIT = 8,
-    TENANT_PRIORITY = 16
+    TENANT_PRIORITY = 16,
+    TENANT_PROCESS_LIMIT = 32
 };
 
 /* Shuts out others that join under the same key, from before tenant_claim until after tenant_enter:
@@ -43,7 +47,7 @@ void tenant_unlock(struct segment *segment, const struct tenant_spec *spec);
 int tenant_claim(struct segment *segment, const struct tenant_spec *spec, uint64_t now);
 
 /* Enters `slot` among the members. The first member's settings become the tenant's, but for those
- * the administrator has set; a later one that disagrees is warned. Under tenant_lock. */
+ * the administrator has set; who asks for something else is warned. Under tenant_lock. */
 void tenant_enter(struct cuslice_segment *shared, unsigned tenant, unsigned slot,
                   const struct tenant_spec *spec);
 
@@ -57,6 +61,16 @@ uint64_t tenant_pid_namespace(void);
 static inline bool tenant_on_host(uint64_t pid_namespace)
 {
     return pid_namespace == UINT64_C(0xeffffffc);
+}
+
+/* The cap on a process of `tenant` whose own settings say `own`: what the administrator has set
+ * goes before. Bytes; CUSLICE_NO_LIMIT. Read at every reservation. */
+static inline uint64_t tenant_process_limit(const struct cuslice_tenant *tenant, uint64_t own)
+{
+    uint32_t pinned = atomic_load_explicit(&tenant->settings_by_admin, memory_order_relaxed);
+    return pinned & TENANT_PROCESS_LIMIT
+               ? atomic_load_explicit(&tenant->process_limit, memory_order_relaxed)
+               : own;
 }
 
 /* The tenant of a slot, bounded: NULL when the slot names none. */

@@ -37,6 +37,7 @@
 #define CUSLICE_TENANTS 128u
 #define CUSLICE_SLOT_WORDS (CUSLICE_SLOTS / 64u)
 #define CUSLICE_TEXT 64u
+#define CUSLICE_ASKED 8u
 
 /* Bytes of the file that carry locks (offsets; the bytes themselves are ordinary data or lie behind
  * the end). Joins of one tenant exclude each other by a byte far behind the end that its key's hash
@@ -106,15 +107,20 @@ struct cuslice_tenant {
     CUSLICE_SHARED(uint32_t) limit_ppm; /* ceiling of occupancy in millionths; 1000000 = none */
     CUSLICE_SHARED(uint32_t) priority;  /* enum cuslice_priority */
     CUSLICE_SHARED(uint32_t) mode;      /* enum cuslice_mode of its first client */
-    CUSLICE_SHARED(uint32_t) settings_by_admin; /* bit per setting pinned by the tool */
-    CUSLICE_SHARED(uint32_t) gang;              /* hash of the gang's name; 0 = none */
-    CUSLICE_SHARED(uint64_t) slo;               /* latency guard's word; 0 = none */
+    /* bit per setting pinned by the tool; comes after the setting's own word, goes before it */
+    CUSLICE_SHARED(uint32_t) settings_by_admin;
+    CUSLICE_SHARED(uint32_t) gang; /* hash of the gang's name; 0 = none */
+    CUSLICE_SHARED(uint64_t) slo;  /* latency guard's word; 0 = none */
     /* cap on each process, as the administrator's tool set it (settings_by_admin says whether) */
     CUSLICE_SHARED(uint64_t) process_limit;
     /* what was in use, and the cap, at the last refusal (books has when and how much was asked) */
     CUSLICE_SHARED(uint64_t) refusal_used;
     CUSLICE_SHARED(uint64_t) refusal_cap;
-    uint64_t reserved[15];
+    /* What the environment of the first client asks, by the number of the setting's bit in
+     * settings_by_admin: in force again when the tool gives a setting back. Written with the
+     * settings. */
+    CUSLICE_SHARED(uint64_t) asked[CUSLICE_ASKED];
+    uint64_t reserved[7];
     char key[CUSLICE_TEXT]; /* NUL-terminated; written once by the claimer */
     char display[CUSLICE_TEXT];
     char pod[CUSLICE_TEXT];
@@ -187,8 +193,11 @@ struct cuslice_segment {
     /* Settings of the ring: the creator's, later the administrator's. Read at each slice. */
     CUSLICE_SHARED(uint64_t) quantum_ns;
     CUSLICE_SHARED(uint64_t) allowance_ns;
-    CUSLICE_SHARED(uint64_t) settings_by_admin;
-    uint64_t reserved1[5];
+    CUSLICE_SHARED(uint64_t) settings_by_admin; /* bit per setting pinned by the tool */
+    /* The creator's values by the number of the setting's bit: in force again when the tool gives a
+     * setting back. Written once. */
+    CUSLICE_SHARED(uint64_t) asked[2];
+    uint64_t reserved1[3];
     /* Turns. */
     CUSLICE_SHARED(uint64_t) token; /* order: CAS seq_cst, load acquire on the fast path */
     uint64_t pad0[7];
@@ -230,6 +239,7 @@ CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, members) == 16);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, vtime) == 48);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, weight) == 80);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, slo) == 104);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, asked) == 136);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, key) == 256);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, books) == 576);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, wait) == 704);
@@ -244,6 +254,7 @@ CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, command) == 192);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, books) == 384);
 CUSLICE_LAYOUT_ASSERT(sizeof(struct cuslice_slot) == 512);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, quantum_ns) == 128);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, asked) == 152);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, token) == 192);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, waiting) == 256);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, attached) == 320);

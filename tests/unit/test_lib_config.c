@@ -511,6 +511,29 @@ static void test_each(void)
     CHECK_EQ(seen, 2);
 }
 
+/* What the tool sets for others: one option, by the same rules, and no ceiling over it. */
+static void test_put(void)
+{
+    struct config other = {.weight = 5, .weight_ceiling = 10};
+    char forms[CONFIG_TEXT_MAX];
+
+    CHECK_EQ(config_put(&other, "CUSLICE_WEIGHT", "70"), 0);
+    CHECK_EQ(other.weight, 70);
+    CHECK_EQ(config_put(&other, "CUSLICE_WEIGHT", "10001"), -EINVAL);
+    CHECK_EQ(config_put(&other, "CUSLICE_WEIGHT", ""), -EINVAL);
+    CHECK_EQ(other.weight, 70);
+    CHECK_EQ(config_put(&other, "CUSLICE_WEIGHT_MAX", "5"), -ENOENT);
+    CHECK_EQ(config_put(&other, "CUSLICE_MEM_LIMIT", "1e3"), -EINVAL);
+    CHECK_EQ(config_put(&other, "CUSLICE_MEM_LIMIT", "25%"), 0);
+    CHECK_EQ(other.mem_limit.asked.count, 1);
+    CHECK_EQ(config_put(&other, "CUSLICE_MEM_LIMIT", "none"), 0);
+    CHECK_EQ(other.mem_limit.asked.count, 0);
+    config_describe("CUSLICE_QUANTUM", forms, sizeof(forms));
+    CHECK_HAS(forms, "1ms to 10s");
+    config_describe("CUSLICE_NOTHING", forms, sizeof(forms));
+    CHECK_STR(forms, "");
+}
+
 int main(void)
 {
     strcpy(place, "/tmp/config-XXXXXX");
@@ -538,5 +561,6 @@ int main(void)
     TEST(test_each);
     unlink(defaults);
     rmdir(place);
+    TEST(test_put);
     return test_result();
 }

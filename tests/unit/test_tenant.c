@@ -75,7 +75,7 @@ static void test_settings_of_the_first(void)
     tenant_enter(ring_file.shared, index, 1, &second);
     text = capture_end(&said);
     CHECK_HAS(text, "already has weight 50; 70 asked");
-    CHECK_HAS(text, "memory cap of 4096 bytes; 8192 asked");
+    CHECK_HAS(text, "memory cap of 4096 bytes; 8192 bytes asked");
     CHECK_HAS(text, "another mode");
     CHECK_EQ(t->weight, 50);
     CHECK_EQ(t->mem_limit, 4096);
