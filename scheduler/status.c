@@ -341,6 +341,16 @@ void status_read(const struct status_file *file, struct status_ring *ring)
     }
 }
 
+uint64_t status_counted(const struct status_tenant *tenant)
+{
+    return tenant->mem_used + tenant->context_bytes + tenant->orphaned;
+}
+
+uint64_t status_counted_client(const struct status_client *client)
+{
+    return client->bytes + client->context_bytes;
+}
+
 int status_find_tenant(const struct status_ring *ring, const char *key)
 {
     for (unsigned i = 0; i < ring->tenants; i++)

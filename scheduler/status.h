@@ -162,6 +162,11 @@ void status_read(const struct status_file *file, struct status_ring *ring);
  * to size, NUL-terminated, '?' for what cannot be printed. */
 void status_text(char *to, const char *from, size_t size);
 
+/* Bytes that count against a tenant's cap, and against a process's: what was granted, the estimate
+ * of contexts' own cost, and what dead exporters left open. */
+uint64_t status_counted(const struct status_tenant *tenant);
+uint64_t status_counted_client(const struct status_client *client);
+
 /* Returns the place of the tenant with that key, or STATUS_NONE. */
 int status_find_tenant(const struct status_ring *ring, const char *key);
 

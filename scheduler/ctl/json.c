@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "ctl.h"
+#include "live.h"
 
 static void json_number(cJSON *object, const char *key, uint64_t value)
 {
@@ -83,6 +84,7 @@ static void json_books(cJSON *object, const struct status_books *books, uint64_t
     json_number(object, "overruns", books->overruns);
     json_number(object, "faults", books->faults);
     json_number(object, "launches", books->launches);
+    json_number(object, "let_through", books->let_through);
     json_number(object, "refusals", books->refusals);
     json_number(object, "refused_bytes", books->refused_bytes);
     json_number(object, "would_refuse", books->would_refuse);
@@ -91,6 +93,38 @@ static void json_books(cJSON *object, const struct status_books *books, uint64_t
     json_optional(object, "last_refusal_asked_bytes",
                   books->last_refusal_ns ? books->last_refusal_asked : CUSLICE_NO_LIMIT,
                   CUSLICE_NO_LIMIT);
+}
+
+/* The names of the settings that `cuslice set` has set. */
+static void json_set(cJSON *object, bool ring, uint64_t pinned)
+{
+    cJSON *names = cJSON_AddArrayToObject(object, "set_by_admin");
+
+    for (unsigned i = 0; i < LIVE_SETTINGS; i++)
+        if (live_pinned(live_setting(i), ring, pinned))
+            cJSON_AddItemToArray(names, cJSON_CreateString(live_setting(i)->option));
+}
+
+static void json_tenant_memory(cJSON *object, const struct status_tenant *tenant)
+{
+    json_number(object, "memory_used_bytes", tenant->mem_used);
+    json_optional(object, "memory_limit_bytes", tenant->mem_limit, CUSLICE_NO_LIMIT);
+    json_optional(object, "process_memory_limit_bytes", tenant->process_limit, CUSLICE_NO_LIMIT);
+    json_number(object, "memory_peak_bytes", tenant->mem_peak);
+    json_number(object, "memory_orphaned_bytes", tenant->orphaned);
+    json_number(object, "memory_exported_bytes", tenant->exported);
+    json_number(object, "memory_imported_bytes", tenant->imported);
+    json_number(object, "memory_paged_bytes", tenant->paged);
+    json_number(object, "context_bytes", tenant->context_bytes);
+}
+
+/* What the books of a client do not have. */
+static void json_refusal(cJSON *object, const struct status_tenant *tenant)
+{
+    uint64_t none = tenant->books.last_refusal_ns ? 0 : CUSLICE_NO_LIMIT;
+
+    json_optional(object, "last_refusal_used_bytes", tenant->refusal_used | none, CUSLICE_NO_LIMIT);
+    json_optional(object, "last_refusal_limit_bytes", tenant->refusal_cap | none, CUSLICE_NO_LIMIT);
 }
 
 static cJSON *json_tenant(const struct status_tenant *tenant, uint64_t now)
@@ -106,15 +140,13 @@ static cJSON *json_tenant(const struct status_tenant *tenant, uint64_t now)
     cJSON_AddNumberToObject(object, "limit_percent", tenant->limit_ppm / 1e4);
     cJSON_AddStringToObject(object, "priority", json_priority(tenant->priority));
     cJSON_AddStringToObject(object, "mode", json_mode(tenant->mode));
+    json_set(object, false, tenant->pinned);
     json_number(object, "clients", tenant->clients);
     json_number(object, "waiting", tenant->waiting);
     cJSON_AddBoolToObject(object, "holds", tenant->holds);
-    json_number(object, "memory_used_bytes", tenant->mem_used);
-    json_optional(object, "memory_limit_bytes", tenant->mem_limit, CUSLICE_NO_LIMIT);
-    json_number(object, "memory_peak_bytes", tenant->mem_peak);
-    json_number(object, "memory_orphaned_bytes", tenant->orphaned);
-    json_number(object, "context_bytes", tenant->context_bytes);
+    json_tenant_memory(object, tenant);
     json_books(object, &tenant->books, now);
+    json_refusal(object, tenant);
     json_times(object, "wait", &tenant->wait);
     json_times(object, "burst", &tenant->burst);
     json_times(object, "burst_wait", &tenant->burst_wait);
@@ -139,6 +171,9 @@ static cJSON *json_client(const struct status_ring *ring, const struct status_cl
     json_number(object, "memory_used_bytes", client->bytes);
     json_number(object, "memory_peak_bytes", client->peak);
     json_optional(object, "process_memory_limit_bytes", client->process_limit, CUSLICE_NO_LIMIT);
+    json_number(object, "memory_exported_bytes", client->exported);
+    json_number(object, "memory_imported_bytes", client->imported);
+    json_number(object, "memory_paged_bytes", client->paged);
     json_number(object, "context_bytes", client->context_bytes);
     json_ago(object, "attached_seconds", ring->taken_ns, client->joined_ns);
     cJSON_AddBoolToObject(object, "holds", client->holds);
@@ -159,6 +194,7 @@ static void json_ring_head(cJSON *object, const struct status_ring *ring)
     json_number(object, "memory_used_bytes", ring->mem_used);
     json_seconds(object, "quantum_seconds", ring->quantum_ns);
     json_seconds(object, "allowance_seconds", ring->allowance_ns);
+    json_set(object, true, ring->pinned);
     json_number(object, "token_epoch", ring->epoch);
     if (ring->holder == STATUS_NONE)
         cJSON_AddNullToObject(object, "holder_slot");
@@ -176,10 +212,11 @@ static void json_ring_head(cJSON *object, const struct status_ring *ring)
     json_times(object, "handover", &ring->handover);
 }
 
-cJSON *json_ring(const struct status_ring *ring)
+cJSON *json_ring(const struct status_ring *ring, unsigned index)
 {
     cJSON *object = cJSON_CreateObject();
 
+    json_number(object, "index", index);
     json_ring_head(object, ring);
     cJSON *tenants = cJSON_AddArrayToObject(object, "tenants");
     for (unsigned i = 0; i < ring->tenants; i++)

@@ -7,8 +7,9 @@
 
 #include "status.h"
 
-/* Makes an object of a snapshot; NULL when memory runs out. The caller owns it. */
-cJSON *json_ring(const struct status_ring *ring);
+/* Makes an object of a snapshot, the index-th ring of its directory; NULL when memory runs out. The
+ * caller owns it. */
+cJSON *json_ring(const struct status_ring *ring, unsigned index);
 
 /* Prints root on standard output and frees it; CTL_OK, or CTL_FAILED (said) without memory. */
 int json_print(cJSON *root);

@@ -5,8 +5,10 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "clock.h"
@@ -32,6 +34,8 @@ static int version_main(int argc, char **argv)
 static const struct ctl_command commands[] = {
     {"run", "start a program under cuslice; its process tree is one tenant", run_help, run_main},
     {"status", "show the rings: who holds, waits, uses how much", show_help, show_main},
+    {"set", "change caps, weights and slices of running programs", set_help, set_main},
+    {"reap", "clear the places of dead processes now", reap_help, reap_main},
     {"config", "show every setting, its value and where that came from", settings_help,
      settings_main},
     {"version", "show the versions of the tool and of the shared layout", version_help,
@@ -83,6 +87,11 @@ int ctl_finish(int code)
 
 void ctl_settings(struct config *config, const char *directory)
 {
+    char absolute[PATH_MAX];
+
+    /* So that the node's defaults are read there too. */
+    if (directory && realpath(directory, absolute))
+        setenv("CUSLICE_DIR", absolute, 1);
     /* A bad cap has been said by config_load and stops programs, not those who look at rings. */
     (void)config_load(config);
     if (directory)

@@ -12,6 +12,8 @@
 #include "ctl.h"
 #include "cuslice/version.h"
 #include "json.h"
+#include "live.h"
+#include "memory.h"
 #include "status.h"
 #include "table.h"
 #include "text.h"
@@ -26,31 +28,43 @@ const char show_help[] =
     "  --all            also tenants without a running process (JSON always has them)\n"
     "  --dir DIRECTORY  the ring directory (CUSLICE_DIR)\n"
     "\n"
-    "Tenants: SHARE is the weight's part of all that run, MEMORY what its processes have\n"
-    "reserved, CAP its limit, PEAK the most it ever had. GRANTED is the time it held the token,\n"
+    "Tenants: SHARE is the weight's part of all that run. GRANTED is the time it held the token,\n"
     "CHARGED the part that counts against its share, WAITED the time its processes stood at the\n"
-    "closed gate, summed; P50 and P99 are the waits per turn. REFUSED counts allocations over\n"
-    "the cap, REVOKED turns taken away, FAULTS contexts lost to an error. A '*' marks who holds\n"
+    "closed gate, summed; P50 and P99 are the waits per turn. REVOKED counts turns taken away,\n"
+    "FAULTS contexts lost to an error; both are there when they are not 0. A '*' marks who holds\n"
     "the token.\n"
+    "\n"
+    "Memory, of tenants and of their processes: RESERVED is what they have allocated, CONTEXT an\n"
+    "estimate of what their contexts cost besides, CAP the limit in force, PEAK the most that was\n"
+    "ever reserved. ORPHANED are bytes of dead processes that others still have open, EXPORTED\n"
+    "the part of RESERVED that others may open, IMPORTED what is open of others and charged to\n"
+    "them, PAGED the part that may be paged out; these are there when they are not 0. REFUSED\n"
+    "counts allocations over a cap, IDLE is the time since the last launch. Below: the last\n"
+    "refusal of each tenant, and what 'cuslice set' has set.\n"
     "\n"
     "JSON: keys end in their unit (_seconds, _bytes, _percent), plain numbers are counts, null is\n"
     "not known or none.\n"
     "  version, layout, directory, gpus, problems (path, reason)\n"
-    "  gpus: uuid, name, memory_bytes, memory_used_bytes, quantum_seconds, allowance_seconds,\n"
-    "    token_epoch, holder_slot, waiting, unreaped, reaped, age_seconds, busy_seconds,\n"
-    "    idle_wanted_seconds, handovers, handover_seconds, drain_seconds, handover, tenants,\n"
-    "    clients\n"
+    "  gpus: index, uuid, name, memory_bytes, memory_used_bytes, quantum_seconds,\n"
+    "    allowance_seconds, set_by_admin, token_epoch, holder_slot, waiting, unreaped, reaped,\n"
+    "    age_seconds, busy_seconds, idle_wanted_seconds, handovers, handover_seconds,\n"
+    "    drain_seconds, handover, tenants, clients\n"
     "  handover, wait, burst, burst_wait: count, sum_seconds, p50_seconds, p99_seconds\n"
     "  tenants: key, display, pod, pod_namespace, container, weight, limit_percent, priority,\n"
-    "    mode, clients, waiting, holds, memory_used_bytes, memory_limit_bytes,\n"
-    "    memory_peak_bytes, memory_orphaned_bytes, context_bytes, BOOKS, wait, burst, burst_wait,\n"
-    "    left_ago_seconds\n"
+    "    mode, set_by_admin, clients, waiting, holds, memory_used_bytes, memory_limit_bytes,\n"
+    "    process_memory_limit_bytes (as set by the administrator), memory_peak_bytes,\n"
+    "    memory_orphaned_bytes, memory_exported_bytes, memory_imported_bytes,\n"
+    "    memory_paged_bytes, context_bytes, BOOKS, last_refusal_used_bytes,\n"
+    "    last_refusal_limit_bytes, wait, burst, burst_wait, left_ago_seconds\n"
     "  clients: slot, tenant, pid, host_pid, command, mode, memory_used_bytes,\n"
-    "    memory_peak_bytes, process_memory_limit_bytes, context_bytes, attached_seconds, holds,\n"
-    "    holding_seconds, draining, idle, waits, waiting_seconds, BOOKS\n"
+    "    memory_peak_bytes, process_memory_limit_bytes (the one in force),\n"
+    "    memory_exported_bytes, memory_imported_bytes, memory_paged_bytes, context_bytes,\n"
+    "    attached_seconds, holds, holding_seconds, draining, idle, waits, waiting_seconds, BOOKS\n"
     "  BOOKS: granted_seconds, charged_seconds, waited_seconds, overrun_seconds, slices,\n"
-    "    revocations, overruns, faults, launches, refusals, refused_bytes, would_refuse,\n"
-    "    last_launch_ago_seconds, last_refusal_ago_seconds, last_refusal_asked_bytes\n";
+    "    revocations, overruns, faults, launches, let_through, refusals, refused_bytes,\n"
+    "    would_refuse, last_launch_ago_seconds, last_refusal_ago_seconds,\n"
+    "    last_refusal_asked_bytes\n"
+    "  set_by_admin: names of settings, as 'cuslice set' has them\n";
 
 /* What was asked, and what has been found so far. */
 struct show {
@@ -65,14 +79,15 @@ struct show {
 
 static struct status_ring show_ring;
 
-static const char *show_tenant_name(const struct status_tenant *tenant)
+/* The tenant at this place, or none. */
+static const char *show_name(char text[MEMORY_NAME], const struct status_ring *ring, int tenant)
 {
-    return *tenant->display ? tenant->display : tenant->key;
+    return tenant == STATUS_NONE ? "?" : memory_name(text, &ring->tenant[tenant]);
 }
 
 static void show_holder(const struct status_ring *ring)
 {
-    char text[TEXT_FIGURE];
+    char text[TEXT_FIGURE], name[MEMORY_NAME];
 
     if (ring->holder == STATUS_NONE) {
         printf("  token      free, %u waiting\n", ring->waiting);
@@ -80,19 +95,19 @@ static void show_holder(const struct status_ring *ring)
     }
     const struct status_client *client = &ring->client[ring->holder];
     printf("  token      %s, process %" PRId32 " (%s), for %s%s; %u waiting\n",
-           client->tenant == STATUS_NONE ? "?" : show_tenant_name(&ring->tenant[client->tenant]),
-           client->pid, client->command, text_duration(text, client->holding_ns),
+           show_name(name, ring, client->tenant), client->pid, client->command,
+           text_duration(text, client->holding_ns),
            client->draining ? ", draining"
            : client->idle   ? ", idle"
                             : "",
            ring->waiting);
 }
 
-static void show_head(const struct status_ring *ring)
+static void show_head(const struct status_ring *ring, unsigned index)
 {
     char a[TEXT_FIGURE], b[TEXT_FIGURE], c[TEXT_FIGURE];
 
-    printf("%s  %s\n", ring->uuid, ring->name);
+    printf("ring %u  %s  %s\n", index, ring->uuid, ring->name);
     printf("  memory     %s of %s reserved\n", text_bytes(a, ring->mem_used),
            text_bytes(b, ring->device_bytes));
     printf("  slices     quantum %s, allowance %s\n", text_duration(a, ring->quantum_ns),
@@ -107,47 +122,73 @@ static void show_head(const struct status_ring *ring)
         printf("  dead       %u not reaped yet\n", ring->dead);
 }
 
-static void show_tenant(struct table *table, const struct status_tenant *tenant,
-                        uint64_t live_weight)
+/* The table of tenants, and which of its rare columns it has. */
+struct show_columns {
+    bool revoked;
+    bool faults;
+};
+
+static void show_tenant(struct table *table, const struct show_columns *columns,
+                        const struct status_tenant *tenant, uint64_t live_weight)
 {
     const struct status_books *books = &tenant->books;
-    char text[TEXT_FIGURE];
+    char text[TEXT_FIGURE], name[MEMORY_NAME];
 
     table_add(table, "%s", tenant->holds ? "*" : "");
-    table_add(table, "%s", show_tenant_name(tenant));
+    table_add(table, "%s", memory_name(name, tenant));
     table_add(table, "%" PRIu32, tenant->weight);
     table_add(table, "%s",
               tenant->clients ? text_percent(text, tenant->weight, (double)live_weight) : "-");
     table_add(table, "%u", tenant->clients);
-    table_add(table, "%s", text_bytes(text, tenant->mem_used));
-    table_add(table, "%s", text_cap(text, tenant->mem_limit));
-    table_add(table, "%s", text_bytes(text, tenant->mem_peak));
     table_add(table, "%s", text_duration(text, books->granted_ns));
     table_add(table, "%s", text_duration(text, books->charged_ns));
     table_add(table, "%s", text_duration(text, books->waited_ns));
     table_add(table, "%" PRIu64, books->slices);
     table_add(table, "%s", text_duration(text, tenant->wait.p50_ns));
     table_add(table, "%s", text_duration(text, tenant->wait.p99_ns));
-    table_add(table, "%" PRIu64, books->refusals);
-    table_add(table, "%" PRIu64, books->revocations);
-    table_add(table, "%" PRIu64, books->faults);
+    if (columns->revoked)
+        table_add(table, "%" PRIu64, books->revocations);
+    if (columns->faults)
+        table_add(table, "%" PRIu64, books->faults);
+}
+
+static void show_tenants_begin(struct table *table, struct show_columns *columns,
+                               char formats[TABLE_COLUMNS], const struct status_ring *ring)
+{
+    const char *headings[TABLE_COLUMNS] = {"",       "TENANT",  "WEIGHT",  "SHARE",
+                                           "PROCS",  "GRANTED", "CHARGED", "WAITED",
+                                           "SLICES", "P50",     "P99"};
+    unsigned count = 11;
+
+    *columns = (struct show_columns){0};
+    for (unsigned i = 0; i < ring->tenants; i++) {
+        columns->revoked |= ring->tenant[i].books.revocations != 0;
+        columns->faults |= ring->tenant[i].books.faults != 0;
+    }
+    if (columns->revoked)
+        headings[count++] = "REVOKED";
+    if (columns->faults)
+        headings[count++] = "FAULTS";
+    memset(formats, 'r', count);
+    formats[count] = '\0';
+    formats[0] = formats[1] = 'l';
+    table_begin(table, formats, headings);
 }
 
 static void show_tenants(const struct status_ring *ring, bool all)
 {
-    static const char *const headings[] = {
-        "",        "TENANT", "WEIGHT", "SHARE", "PROCS", "MEMORY",  "CAP",     "PEAK",  "GRANTED",
-        "CHARGED", "WAITED", "SLICES", "P50",   "P99",   "REFUSED", "REVOKED", "FAULTS"};
+    struct show_columns columns;
     struct table table;
+    char formats[TABLE_COLUMNS + 1];
     uint64_t weight = 0;
     unsigned rows = 0;
 
     for (unsigned i = 0; i < ring->tenants; i++)
         weight += ring->tenant[i].clients ? ring->tenant[i].weight : 0;
-    table_begin(&table, "llrrrrrrrrrrrrrrr", headings);
+    show_tenants_begin(&table, &columns, formats, ring);
     for (unsigned i = 0; i < ring->tenants; i++)
         if (all || ring->tenant[i].clients) {
-            show_tenant(&table, &ring->tenant[i], weight);
+            show_tenant(&table, &columns, &ring->tenant[i], weight);
             rows++;
         }
     if (!rows)
@@ -156,6 +197,33 @@ static void show_tenants(const struct status_ring *ring, bool all)
         putchar('\n');
         table_end(&table, "  ");
     }
+}
+
+/* "  set        NAME: mem, weight" where the tool has set something. */
+static void show_set(const char *name, bool ring, uint64_t pinned)
+{
+    const char *between = ": ";
+
+    for (unsigned i = 0; i < LIVE_SETTINGS; i++) {
+        if (!live_pinned(live_setting(i), ring, pinned))
+            continue;
+        if (*between == ':')
+            printf("  set        %s", name);
+        printf("%s%s", between, live_setting(i)->option);
+        between = ", ";
+    }
+    if (*between == ',')
+        putchar('\n');
+}
+
+static void show_all_set(const struct status_ring *ring, bool all)
+{
+    char name[MEMORY_NAME];
+
+    show_set("the ring", true, ring->pinned);
+    for (unsigned i = 0; i < ring->tenants; i++)
+        if (all || ring->tenant[i].clients)
+            show_set(memory_name(name, &ring->tenant[i]), false, ring->tenant[i].pinned);
 }
 
 static void show_state(char *state, size_t size, const struct status_client *client)
@@ -177,13 +245,11 @@ static void show_state(char *state, size_t size, const struct status_client *cli
 static void show_client(struct table *table, const struct status_ring *ring,
                         const struct status_client *client)
 {
-    char text[TEXT_FIGURE], state[64];
+    char text[TEXT_FIGURE], state[64], name[MEMORY_NAME];
 
     show_state(state, sizeof(state), client);
     table_add(table, "%s", client->holds ? "*" : "");
-    table_add(table, "%s",
-              client->tenant == STATUS_NONE ? "?"
-                                            : show_tenant_name(&ring->tenant[client->tenant]));
+    table_add(table, "%s", show_name(name, ring, client->tenant));
     table_add(table, "%u", client->slot);
     table_add(table, "%" PRId32, client->pid);
     if (client->host_pid)
@@ -191,8 +257,6 @@ static void show_client(struct table *table, const struct status_ring *ring,
     else
         table_add(table, "-");
     table_add(table, "%s", client->command);
-    table_add(table, "%s", text_bytes(text, client->bytes));
-    table_add(table, "%s", text_cap(text, client->process_limit));
     table_add(table, "%" PRIu64, client->books.launches);
     table_add(table, "%s", text_duration(text, client->books.waited_ns));
     table_add(table, "%s", state);
@@ -200,9 +264,8 @@ static void show_client(struct table *table, const struct status_ring *ring,
 
 static void show_clients(const struct status_ring *ring)
 {
-    static const char *const headings[] = {"",         "TENANT",  "SLOT",   "PID",
-                                           "HOSTPID",  "COMMAND", "MEMORY", "CAP",
-                                           "LAUNCHES", "WAITED",  "STATE"};
+    static const char *const headings[] = {"",        "TENANT",   "SLOT",   "PID",  "HOSTPID",
+                                           "COMMAND", "LAUNCHES", "WAITED", "STATE"};
     struct table table;
 
     if (!ring->clients) {
@@ -210,7 +273,7 @@ static void show_clients(const struct status_ring *ring)
         return;
     }
     putchar('\n');
-    table_begin(&table, "llrrrlrrrrl", headings);
+    table_begin(&table, "llrrrlrrl", headings);
     for (unsigned i = 0; i < ring->clients; i++)
         show_client(&table, ring, &ring->client[i]);
     table_end(&table, "  ");
@@ -228,7 +291,7 @@ static void show_problem(struct show *show, const char *path, const char *reason
     }
 }
 
-static void show_file(struct show *show, const char *name)
+static void show_file(struct show *show, unsigned index, const char *name)
 {
     char path[CONFIG_PATH_MAX + STATUS_NAME + 1];
     char reason[STATUS_REASON];
@@ -242,13 +305,15 @@ static void show_file(struct show *show, const char *name)
     status_read(&file, &show_ring);
     status_close(&file);
     if (show->json) {
-        cJSON_AddItemToArray(show->gpus, json_ring(&show_ring));
+        cJSON_AddItemToArray(show->gpus, json_ring(&show_ring, index));
         return;
     }
     if (show->shown++)
         putchar('\n');
-    show_head(&show_ring);
+    show_head(&show_ring, index);
     show_tenants(&show_ring, show->all);
+    memory_print(&show_ring, show->all);
+    show_all_set(&show_ring, show->all);
     show_clients(&show_ring);
 }
 
@@ -260,7 +325,7 @@ static int show_directory(struct show *show)
     if (error && error != -ENOENT)
         return ctl_fail("cannot read the ring directory %s: %s", show->directory, strerror(-error));
     for (unsigned i = 0; i < names.count; i++)
-        show_file(show, names.name[i]);
+        show_file(show, i, names.name[i]);
     if (names.left_out)
         show_problem(show, show->directory, "has more rings than can be shown");
     if (!show->json && names.count == 0)

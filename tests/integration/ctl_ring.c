@@ -19,6 +19,10 @@ static void fill_books(struct cuslice_tenant *tenant)
     tenant->books.refused_bytes = 3 << 20;
     tenant->books.last_refusal_ns = clock_now() - 10 * CLOCK_S;
     tenant->books.last_refusal_asked = 1 << 20;
+    tenant->refusal_used = UINT64_C(15) << 28;
+    tenant->refusal_cap = UINT64_C(4) << 30;
+    tenant->books.last_launch_ns = clock_now() - 3700 * CLOCK_S;
+    tenant->orphaned = 8 << 20;
     for (int i = 0; i < 100; i++)
         histogram_add(&tenant->wait, 20 * CLOCK_MS);
 }
@@ -45,6 +49,9 @@ int main(int argc, char **argv)
     ring_file_client(segment, -1, 3, 1, 1 << 20);
     segment->slot[0].process_limit = UINT64_C(2) << 30;
     segment->slot[1].process_limit = segment->slot[2].process_limit = CUSLICE_NO_LIMIT;
+    segment->slot[0].peak = UINT64_C(3) << 29;
+    segment->slot[0].context_bytes = 300 << 20;
+    segment->slot[1].exported = 16 << 20;
     segment->slot[2].waiting_since_ns = clock_now();
     segment->slot[0].grant_epoch = 8;
     segment->slot[0].grant_ns = clock_now();

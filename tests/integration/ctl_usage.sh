@@ -29,7 +29,7 @@ expect 0 out 'usage: cuslice run' help run
 expect 2 err 'usage:'
 expect 2 err "unknown command 'frobnicate'" frobnicate
 expect 2 err "unknown command 'frobnicate'" help frobnicate
-for command in run status config version; do
+for command in run status set reap config version; do
     expect 0 out "usage: cuslice $command" $command --help
     expect 0 out "usage: cuslice $command" $command -h
     "$tool" --help | grep -q "^  $command " || fail "$command is not listed by --help"
@@ -53,6 +53,27 @@ expect 2 err "'0' is not a number from 1 to 10000" run --weight 0 true
 expect 2 err "is not a time from 1ms to 10s" run --quantum 11s true
 expect 2 err "is not enforce, observe or off" run --mode hard true
 expect 2 err "is not 1 to 63 printable" run --tenant '' true
+expect 2 err "nothing to set" set
+expect 2 err "nothing to set" set --tenant a
+expect 2 err "say whose with --tenant" set --mem 4Gi
+expect 2 err "give it without --tenant" set --tenant a --quantum 5ms
+expect 2 err "'mem' is given twice" set --tenant a --mem 1 --unset mem
+expect 2 err "'colour' is no setting" set --tenant a --unset colour
+expect 2 err "'heavy' is not a whole number from 1 to 10000, or default" set --tenant a --weight heavy
+expect 2 err "'11s' is not a duration .* from 1ms to 10s" set --quantum 11s
+expect 2 err "'49ms' is not a duration .* from 50ms to 60s" set --allowance 49ms
+for cap in abc -1 '12 apples' 1e3 4Gi, 0:4Gi,0:5Gi '' ' ' %; do
+    expect 2 err "'$cap' is not bytes, 4Gi, 4096m, 25%, auto, none" set --tenant a "--mem=$cap"
+    expect 2 err "'$cap' is not bytes, 4Gi, 4096m, 25%, auto, none" set --tenant a "--process-mem=$cap"
+done
+expect 2 err "'auto' needs CUSLICE_REPLICAS" set --tenant a --mem auto
+expect 2 err "needs a value" set --mem
+expect 2 err "unknown.*'--wat'" set --wat 1
+expect 2 err "takes no arguments" set --quantum 5ms extra
+expect 2 err "takes no arguments" reap extra
+expect 1 err "no ring in" set --quantum 5ms
+expect 1 err "no ring in" set --tenant a --mem 4Gi
+expect 1 err "no ring in" reap
 
 version=$(sed -n 's/^#define CUSLICE_VERSION "\(.*\)"/\1/p' "$REPO/include/cuslice/version.h")
 "$tool" version | grep -qx "cuslice $version" || fail "version says $("$tool" version)"

@@ -47,6 +47,7 @@ def check_json():
     equal(gpu["memory_used_bytes"], (1 << 30) + (1 << 29) + 4096, "memory_used_bytes")
     equal(gpu["quantum_seconds"], 0.02, "quantum_seconds")
     equal(gpu["allowance_seconds"], 1, "allowance_seconds")
+    equal((gpu["index"], gpu["set_by_admin"]), (0, []), "index and what is set")
     equal((gpu["token_epoch"], gpu["holder_slot"]), (8, 0), "token")
     equal((gpu["waiting"], gpu["unreaped"]), (1, 1), "waiting, unreaped")
     alpha, beta, gone = gpu["tenants"]
@@ -54,6 +55,8 @@ def check_json():
     equal(beta["memory_used_bytes"], 4096, "beta's use: the dead client's bytes are not counted")
     equal(beta["memory_limit_bytes"], None, "beta's cap")
     equal((beta["clients"], beta["waiting"]), (1, 1), "beta's clients")
+    equal((beta["last_refusal_used_bytes"], beta["last_refusal_limit_bytes"],
+           beta["last_launch_ago_seconds"]), (None, None, None), "what beta never had")
     equal((gone["clients"], gone["memory_used_bytes"]), (0, 0), "gone")
     check(59 < gone["left_ago_seconds"] < 90, "left_ago_seconds %r" % gone["left_ago_seconds"])
     check_clients(gpu["clients"])
@@ -73,7 +76,14 @@ def check_alpha(alpha):
           [123, 2, 1, 4567, 3], "counts")
     equal((alpha["refused_bytes"], alpha["last_refusal_asked_bytes"]), (3 << 20, 1 << 20), "refused")
     check(9 < alpha["last_refusal_ago_seconds"] < 40, "last_refusal_ago_seconds")
-    equal(alpha["last_launch_ago_seconds"], None, "last_launch_ago_seconds")
+    equal((alpha["last_refusal_used_bytes"], alpha["last_refusal_limit_bytes"]),
+          (15 << 28, 4 << 30), "what was in use at the last refusal, and the cap")
+    check(3699 < alpha["last_launch_ago_seconds"] < 3730, "last_launch_ago_seconds")
+    equal((alpha["context_bytes"], alpha["memory_orphaned_bytes"]), (300 << 20, 8 << 20),
+          "contexts and orphaned")
+    equal([alpha["memory_%s_bytes" % k] for k in ("exported", "imported", "paged")],
+          [16 << 20, 0, 0], "shared and paged")
+    equal((alpha["set_by_admin"], alpha["process_memory_limit_bytes"]), ([], None), "what is set")
     equal(alpha["wait"]["count"], 100, "waits")
     check(0.0167 < alpha["wait"]["p50_seconds"] < 0.021, "p50 %r" % alpha["wait"]["p50_seconds"])
     equal(alpha["left_ago_seconds"], None, "left_ago_seconds of a tenant that is there")
@@ -102,10 +112,25 @@ def row(text, name):
 def check_tables():
     code, out, err = tool("status")
     equal((code, err), (0, ""), "status")
-    equal(row(out, "alpha!")[:15],
-          ["*", "alpha!", "50", "25.0%", "2", "1.50Gi", "4.00Gi", "4.00Ki", "2.50s", "2.00s", "750ms",
-           "123", row(out, "alpha!")[12], row(out, "alpha!")[13], "3"], "alpha's row")
-    equal(row(out, "beta!")[:7], ["beta!", "150", "75.0%", "1", "4.00Ki", "-", "4.00Ki"], "beta's row")
+    turns, memory, processes = (part.splitlines() for part in out.split("\n\n")[1:])
+    equal(turns[1].split()[:9] + turns[1].split()[-2:],
+          ["*", "alpha!", "50", "25.0%", "2", "2.50s", "2.00s", "750ms", "123", "2", "1"],
+          "alpha's row")
+    equal(turns[2].split()[:4], ["beta!", "150", "75.0%", "1"], "beta's row")
+    equal(memory[0].split(), ["MEMORY", "OF", "RESERVED", "CONTEXT", "CAP", "PEAK", "ORPHANED",
+                              "EXPORTED", "REFUSED", "IDLE"], "columns: those that nobody has are out")
+    equal(memory[1].split(), ["alpha!", "1.50Gi", "~300Mi", "4.00Gi", "4.00Ki", "8.00Mi", "16.0Mi",
+                              "3", "1h01m"], "alpha's memory")
+    equal(memory[2].split(), ["1000", "program-0", "1.00Gi", "~300Mi", "2.00Gi", "1.50Gi", "-", "0",
+                              "0", "never"], "its first process's")
+    equal([line.split()[0] for line in memory[1:6]], ["alpha!", "1000", "1001", "beta!", "1002"],
+          "each tenant's processes stand below it")
+    check(memory[6].startswith("  refused    alpha!, 1") and
+          memory[6].endswith("s ago: asked 1.00Mi, used 3.75Gi of 4.00Gi"), "the refusal: %r" % memory[6])
+    equal(len(memory), 7, "lines about memory")
+    equal(processes[2].split(), ["alpha!", "1", "1001", "-", "program-1", "0", "0", "quiet"],
+          "a process that does nothing")
+    check(max(map(len, out.splitlines())) <= 100, "wider than 100 columns:\n" + out)
     check("gone!" not in out, "a tenant without clients is shown without --all")
     check("gone!" in tool("status", "--all")[1], "a tenant without clients is not shown by --all")
     check(UUID in out and "Test GPU" in out and "program-2" in out, "names are missing:\n" + out)

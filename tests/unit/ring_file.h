@@ -23,8 +23,8 @@ static inline int ring_file_fill(void *memory, size_t size, void *arg)
         s->uuid[i] = (uint8_t)(0x11 * i);
     strcpy(s->device_name, "Test GPU");
     s->created_ns = 1000;
-    s->quantum_ns = 20 * CLOCK_MS;
-    s->allowance_ns = CLOCK_S;
+    s->quantum_ns = s->asked[0] = 20 * CLOCK_MS;
+    s->allowance_ns = s->asked[1] = CLOCK_S;
     for (unsigned i = 0; i < CUSLICE_SLOTS; i++)
         s->slot[i].tenant = CUSLICE_TENANTS;
     s->token = CUSLICE_TOKEN(7, CUSLICE_NOBODY);
@@ -40,6 +40,8 @@ static inline void ring_file_tenant(struct cuslice_segment *segment, unsigned in
     snprintf(tenant->key, sizeof(tenant->key), "%s", key);
     snprintf(tenant->display, sizeof(tenant->display), "%s!", key);
     tenant->weight = weight;
+    tenant->asked[0] = weight;
+    tenant->asked[1] = limit;
     tenant->limit_ppm = 1000000;
     tenant->priority = CUSLICE_NORMAL;
     tenant->mem_limit = limit;

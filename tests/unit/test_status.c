@@ -9,6 +9,7 @@
 
 #include "histogram.h"
 #include "ring_file.h"
+#include "tenant.h"
 
 static char directory[64] = "/tmp/test-status-XXXXXX";
 static char path[128];
@@ -103,6 +104,49 @@ static void test_sums(void)
     CHECK_EQ(ring.client[2].pid, 1255);
     CHECK_EQ(status_find_tenant(&ring, "beta"), 1);
     CHECK_EQ(status_find_tenant(&ring, "gamma"), STATUS_NONE);
+    end();
+}
+
+/* Which cap is in force, what is shared or paged, what the last refusal was. */
+static void test_memory(void)
+{
+    begin();
+    add_tenant(0, "alpha", 50, 4096);
+    add_tenant(1, "beta", 50, 4096);
+    for (unsigned i = 0; i < 3; i++) {
+        add_client(i, i / 2, 100, true);
+        segment->slot[i].process_limit = 70 + i;
+        segment->slot[i].context_bytes = 1000;
+        segment->slot[i].exported = 10 + i;
+        segment->slot[i].imported = 20 + i;
+        segment->slot[i].paged = 30 + i;
+    }
+    segment->tenant[0].process_limit = 5;
+    segment->tenant[0].orphaned = 7;
+    segment->tenant[0].refusal_used = 4000;
+    segment->tenant[0].refusal_cap = 4096;
+    snapshot();
+    CHECK_EQ(ring.client[1].process_limit, 71);
+    CHECK_EQ(ring.tenant[0].process_limit, CUSLICE_NO_LIMIT);
+    CHECK_EQ(ring.tenant[0].exported, 21);
+    CHECK_EQ(ring.tenant[0].imported, 41);
+    CHECK_EQ(ring.tenant[0].paged, 61);
+    CHECK_EQ(ring.client[2].exported, 12);
+    CHECK_EQ(ring.tenant[0].refusal_used, 4000);
+    CHECK_EQ(ring.tenant[0].refusal_cap, 4096);
+    CHECK_EQ(status_counted(&ring.tenant[0]), 2207);
+    CHECK_EQ(status_counted_client(&ring.client[0]), 1100);
+
+    /* The administrator's goes before each one's own. */
+    segment->tenant[0].settings_by_admin = TENANT_PROCESS_LIMIT;
+    segment->settings_by_admin = SEGMENT_QUANTUM;
+    snapshot();
+    CHECK_EQ(ring.client[0].process_limit, 5);
+    CHECK_EQ(ring.client[1].process_limit, 5);
+    CHECK_EQ(ring.client[2].process_limit, 72);
+    CHECK_EQ(ring.tenant[0].process_limit, 5);
+    CHECK_EQ(ring.tenant[0].pinned, TENANT_PROCESS_LIMIT);
+    CHECK_EQ(ring.pinned, SEGMENT_QUANTUM);
     end();
 }
 
@@ -365,6 +409,7 @@ int main(void)
     snprintf(path, sizeof(path), "%s/GPU-test.ring", directory);
     TEST(test_empty_ring);
     TEST(test_sums);
+    TEST(test_memory);
     TEST(test_turns);
     TEST(test_dead_holder);
     TEST(test_books);
