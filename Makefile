@@ -77,7 +77,7 @@ TEST_FLAGS := -Iinclude -Ilib -Ischeduler
 FLAGS_lib := -Iinclude -Ilib $(LIBRARY_FLAGS)
 FLAGS_scheduler := -Iinclude -Ilib -Ischeduler $(LIBRARY_FLAGS)
 FLAGS_hooks := -Iinclude -Ilib -Ischeduler -Ihooks -I$(B)/gen $(CUDA_INC) $(LIBRARY_FLAGS)
-FLAGS_scheduler/ctl := -Iinclude -Ilib -Ischeduler -Ischeduler/ctl
+FLAGS_scheduler/ctl := -Iinclude -Ilib -Ischeduler -Ischeduler/ctl -I$(B)/gen
 FLAGS_tests/sim/common := -Itests/sim/common -fPIC -fvisibility=hidden $(CUDA_INC)
 FLAGS_tests/sim/client := -Itests/sim/common -Itests/sim/client -I$(B)/gen $(CUDA_INC) -fPIC
 FLAGS_tests/sim/device := -Itests/sim/common -Itests/sim/device $(CUDA_INC)
@@ -156,10 +156,17 @@ $(B)/obj/$(1)/%.o: $(1)/%.S Makefile | $(2)
 endef
 flags_of = $(if $(filter $(2),$(CLIENT_SRC)),$(CLIENT_FLAGS),$(FLAGS_$(1)))
 generated_of = $(if $(filter hooks,$(1)),$(HOOKS_GENERATED)) \
+	$(if $(filter scheduler/ctl,$(1)),$(B)/gen/hook_names.h) \
 	$(if $(filter tests/sim/client tests/sim/nvml,$(1)),$(SIM_GENERATED)) \
 	$(if $(filter tests/common tests/integration tests/multi tests/sim/conformance examples/demo \
 	bench,$(1)),$(CLIENT_GENERATED))
 $(foreach room,$(ROOMS),$(eval $(call room_rules,$(room),$(call generated_of,$(room)))))
+
+# The tool lists the hooks by name and knows no CUDA.
+$(B)/gen/hook_names.h: hooks/hooks.def hooks/names.sh
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q)hooks/names.sh '$(CC)' > $@
 
 # ---- Products ----------------------------------------------------------------------------------
 

@@ -156,9 +156,7 @@ struct cuslice_slot {
     CUSLICE_SHARED(uint64_t) pending;       /* announced, not decided */
     CUSLICE_SHARED(uint64_t) peak;          /* owner's maximum of bytes */
     CUSLICE_SHARED(uint64_t) process_limit; /* this process's own cap, for the reader's eye */
-    /* estimate of what its contexts, modules and heaps cost; counts against the caps; order:
-     * seq_cst
-     */
+    /* estimate of what contexts, modules and heaps cost; counts against caps; order: seq_cst */
     CUSLICE_SHARED(uint64_t) context_bytes;
     CUSLICE_SHARED(uint64_t) exported; /* part of bytes that other processes may have open */
     CUSLICE_SHARED(uint64_t) imported; /* of other processes, open here; charged to nobody */

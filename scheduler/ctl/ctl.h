@@ -26,12 +26,14 @@ int run_main(int argc, char **argv);
 int show_main(int argc, char **argv);
 int set_main(int argc, char **argv);
 int reap_main(int argc, char **argv);
+int hooks_main(int argc, char **argv);
 int settings_main(int argc, char **argv);
 
 extern const char run_help[];
 extern const char show_help[];
 extern const char set_help[];
 extern const char reap_help[];
+extern const char hooks_help[];
 extern const char settings_help[];
 
 /* Prints `cuslice: ...` on standard error and returns CTL_FAILED. */

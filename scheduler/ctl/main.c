@@ -38,6 +38,7 @@ static const struct ctl_command commands[] = {
     {"reap", "clear the places of dead processes now", reap_help, reap_main},
     {"config", "show every setting, its value and where that came from", settings_help,
      settings_main},
+    {"hooks", "list the driver functions that are hooked, by class", hooks_help, hooks_main},
     {"version", "show the versions of the tool and of the shared layout", version_help,
      version_main},
 };

@@ -19,11 +19,11 @@ const char set_help[] =
     "usage: cuslice set --tenant NAME [--gpu GPU] SETTING...\n"
     "       cuslice set [--gpu GPU] RING-SETTING...\n"
     "\n"
-    "Changes settings while programs run; they take effect at the next allocation or slice. What is\n"
-    "set here stands, whatever the environment of programs says that come later (they are warned),\n"
-    "until it is given back: SETTING 'default', or --unset. Then it is again what the environment of\n"
-    "the tenant's first program, or of the ring's first one, asked. The ring's file keeps it all, so\n"
-    "it ends with the file.\n"
+    "Changes settings while programs run; they take effect at the next allocation or slice. What\n"
+    "is set here stands, whatever the environment of programs says that come later (they are\n"
+    "warned), until it is given back: SETTING 'default', or --unset. Then it is again what the\n"
+    "environment of the tenant's first program, or of the ring's first one, asked. The ring's\n"
+    "file keeps it all, so it ends with the file.\n"
     "\n"
 #define LIVE(option, variable, field, kind, scope, word, bit, show, words, usage) usage
 #include "live.def"
@@ -41,8 +41,8 @@ const char set_help[] =
     "Ceilings in the node's defaults are for environments; what goes beyond one is set, and said.\n"
     "Whoever may write to the ring's file may set.\n"
     "\n"
-    "Ends with 0 when everything was set, 1 when something was not (no such tenant, no permission),\n"
-    "2 for a value that is not accepted; then nothing is changed.\n"
+    "Ends with 0 when everything was set, 1 when something was not (no such tenant, no\n"
+    "permission), 2 for a value that is not accepted; then nothing is changed.\n"
     "\n"
     "Example: cuslice set --tenant train --mem 6Gi --weight 30\n";
 

@@ -29,7 +29,7 @@ expect 0 out 'usage: cuslice run' help run
 expect 2 err 'usage:'
 expect 2 err "unknown command 'frobnicate'" frobnicate
 expect 2 err "unknown command 'frobnicate'" help frobnicate
-for command in run status set reap config version; do
+for command in run status set reap hooks config version; do
     expect 0 out "usage: cuslice $command" $command --help
     expect 0 out "usage: cuslice $command" $command -h
     "$tool" --help | grep -q "^  $command " || fail "$command is not listed by --help"
@@ -74,6 +74,18 @@ expect 2 err "takes no arguments" reap extra
 expect 1 err "no ring in" set --quantum 5ms
 expect 1 err "no ring in" set --tenant a --mem 4Gi
 expect 1 err "no ring in" reap
+expect 2 err "no class 'GHOST'" hooks GHOST
+expect 2 err "unknown.*'--wat'" hooks --wat
+expect 0 out '^GATE *cuLaunchKernel$' hooks
+expect 0 out '^CHARGE *cuMemAlloc_v2$' hooks charge
+
+# The list is what the library exports, no more and no less.
+if command -v nm >/dev/null; then
+    "$tool" hooks | awk '{ print $2 }' | grep '^cu' | sort >"$TMPDIR/listed"
+    nm -D --defined-only "$CUSLICE_SO" | awk '{ print $3 }' | grep '^cu[A-Z]' | sort >"$TMPDIR/exported"
+    cmp -s "$TMPDIR/listed" "$TMPDIR/exported" ||
+        fail "hooks and exports differ: $(diff "$TMPDIR/listed" "$TMPDIR/exported" | head -5)"
+fi
 
 version=$(sed -n 's/^#define CUSLICE_VERSION "\(.*\)"/\1/p' "$REPO/include/cuslice/version.h")
 "$tool" version | grep -qx "cuslice $version" || fail "version says $("$tool" version)"
