@@ -307,6 +307,15 @@ static void status_count_client(struct status_ring *ring, const struct status_cl
     tenant->paged += client->paged;
 }
 
+/* The file's figure is put right when somebody dies or lets go; an importer that died unnoticed no
+ * longer has anything open. */
+static void status_settle_orphans(struct status_ring *ring)
+{
+    for (unsigned i = 0; i < ring->tenants; i++)
+        if (ring->tenant[i].orphaned > ring->tenant[i].imported)
+            ring->tenant[i].orphaned = ring->tenant[i].imported;
+}
+
 void status_read(const struct status_file *file, struct status_ring *ring)
 {
     const struct cuslice_segment *segment = file->segment;
@@ -339,11 +348,12 @@ void status_read(const struct status_file *file, struct status_ring *ring)
         status_count_client(ring, client);
         ring->clients++;
     }
+    status_settle_orphans(ring);
 }
 
 uint64_t status_counted(const struct status_tenant *tenant)
 {
-    return tenant->mem_used + tenant->context_bytes + tenant->orphaned;
+    return tenant->mem_used + tenant->context_bytes;
 }
 
 uint64_t status_counted_client(const struct status_client *client)

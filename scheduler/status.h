@@ -75,7 +75,7 @@ struct status_tenant {
     uint64_t process_limit; /* cap on each process that the administrator set; CUSLICE_NO_LIMIT */
     uint32_t pinned;        /* enum tenant_setting: what the administrator set */
     uint64_t mem_peak;
-    uint64_t orphaned;
+    uint64_t orphaned;      /* of dead exporters, still imported; counts against no cap */
     uint64_t context_bytes; /* estimate, apart from mem_used; sum over live clients */
     uint64_t exported;      /* sums over live clients */
     uint64_t imported;
@@ -162,8 +162,8 @@ void status_read(const struct status_file *file, struct status_ring *ring);
  * to size, NUL-terminated, '?' for what cannot be printed. */
 void status_text(char *to, const char *from, size_t size);
 
-/* Bytes that count against a tenant's cap, and against a process's: what was granted, the estimate
- * of contexts' own cost, and what dead exporters left open. */
+/* Bytes that count against a tenant's cap, and against a process's: what was granted, and the
+ * estimate of contexts' own cost. */
 uint64_t status_counted(const struct status_tenant *tenant);
 uint64_t status_counted_client(const struct status_client *client);
 

@@ -38,6 +38,7 @@
 #define CUSLICE_SLOT_WORDS (CUSLICE_SLOTS / 64u)
 #define CUSLICE_TEXT 64u
 #define CUSLICE_ASKED 8u
+#define CUSLICE_ASKED_RING 2u
 
 /* Bytes of the file that carry locks (offsets; the bytes themselves are ordinary data or lie behind
  * the end). Joins of one tenant exclude each other by a byte far behind the end that its key's hash
@@ -194,7 +195,7 @@ struct cuslice_segment {
     CUSLICE_SHARED(uint64_t) settings_by_admin; /* bit per setting pinned by the tool */
     /* The creator's values by the number of the setting's bit: in force again when the tool gives a
      * setting back. Written once. */
-    CUSLICE_SHARED(uint64_t) asked[2];
+    CUSLICE_SHARED(uint64_t) asked[CUSLICE_ASKED_RING];
     uint64_t reserved1[3];
     /* Turns. */
     CUSLICE_SHARED(uint64_t) token; /* order: CAS seq_cst, load acquire on the fast path */

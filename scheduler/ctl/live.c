@@ -89,6 +89,13 @@ static bool live_caps_lack(const struct config *config, const struct caps *caps)
     }
 #include "live.def"
 
+/* Each bit has a place among the environment's values. */
+#define LIVE_PLACES_TENANT CUSLICE_ASKED
+#define LIVE_PLACES_RING CUSLICE_ASKED_RING
+#define LIVE(option, variable, field, kind, scope, word, bit, ...) \
+    CUSLICE_LAYOUT_ASSERT(__builtin_ctz(bit) < LIVE_PLACES_##scope);
+#include "live.def"
+
 static const struct live_setting live_settings[LIVE_SETTINGS] = {
 #define LIVE(option, variable, field, kind, scope, word, bit, show, words, usage) \
     {option, \

@@ -52,6 +52,7 @@ int main(int argc, char **argv)
     segment->slot[0].peak = UINT64_C(3) << 29;
     segment->slot[0].context_bytes = 300 << 20;
     segment->slot[1].exported = 16 << 20;
+    segment->slot[1].imported = 9 << 20;
     segment->slot[2].waiting_since_ns = clock_now();
     segment->slot[0].grant_epoch = 8;
     segment->slot[0].grant_ns = clock_now();

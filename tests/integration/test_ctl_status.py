@@ -82,7 +82,7 @@ def check_alpha(alpha):
     equal((alpha["context_bytes"], alpha["memory_orphaned_bytes"]), (300 << 20, 8 << 20),
           "contexts and orphaned")
     equal([alpha["memory_%s_bytes" % k] for k in ("exported", "imported", "paged")],
-          [16 << 20, 0, 0], "shared and paged")
+          [16 << 20, 9 << 20, 0], "shared and paged")
     equal((alpha["set_by_admin"], alpha["process_memory_limit_bytes"]), ([], None), "what is set")
     equal(alpha["wait"]["count"], 100, "waits")
     check(0.0167 < alpha["wait"]["p50_seconds"] < 0.021, "p50 %r" % alpha["wait"]["p50_seconds"])
@@ -118,11 +118,12 @@ def check_tables():
           "alpha's row")
     equal(turns[2].split()[:4], ["beta!", "150", "75.0%", "1"], "beta's row")
     equal(memory[0].split(), ["MEMORY", "OF", "RESERVED", "CONTEXT", "CAP", "PEAK", "ORPHANED",
-                              "EXPORTED", "REFUSED", "IDLE"], "columns: those that nobody has are out")
+                              "EXPORTED", "IMPORTED", "REFUSED", "IDLE"],
+          "columns: those that nobody has are out")
     equal(memory[1].split(), ["alpha!", "1.50Gi", "~300Mi", "4.00Gi", "4.00Ki", "8.00Mi", "16.0Mi",
-                              "3", "1h01m"], "alpha's memory")
+                              "9.00Mi", "3", "1h01m"], "alpha's memory")
     equal(memory[2].split(), ["1000", "program-0", "1.00Gi", "~300Mi", "2.00Gi", "1.50Gi", "-", "0",
-                              "0", "never"], "its first process's")
+                              "0", "0", "never"], "its first process's")
     equal([line.split()[0] for line in memory[1:6]], ["alpha!", "1000", "1001", "beta!", "1002"],
           "each tenant's processes stand below it")
     check(memory[6].startswith("  refused    alpha!, 1") and

@@ -134,7 +134,8 @@ static void test_memory(void)
     CHECK_EQ(ring.client[2].exported, 12);
     CHECK_EQ(ring.tenant[0].refusal_used, 4000);
     CHECK_EQ(ring.tenant[0].refusal_cap, 4096);
-    CHECK_EQ(status_counted(&ring.tenant[0]), 2207);
+    CHECK_EQ(status_counted(&ring.tenant[0]), 2200);
+    CHECK_EQ(ring.tenant[0].orphaned, 7);
     CHECK_EQ(status_counted_client(&ring.client[0]), 1100);
 
     /* The administrator's goes before each one's own. */
@@ -147,6 +148,11 @@ static void test_memory(void)
     CHECK_EQ(ring.tenant[0].process_limit, 5);
     CHECK_EQ(ring.tenant[0].pinned, TENANT_PROCESS_LIMIT);
     CHECK_EQ(ring.pinned, SEGMENT_QUANTUM);
+
+    /* Orphaned is only what somebody alive still has open. */
+    segment->tenant[0].orphaned = 1000;
+    snapshot();
+    CHECK_EQ(ring.tenant[0].orphaned, 41);
     end();
 }
 
