@@ -1,8 +1,8 @@
 /* The `cuslice` tool: its commands and how they end.
  *
- * The tool is a thin user of lib and scheduler: it reads rings, starts programs and prints. It runs
- * as a short process of its own with one thread, and may do what the library must never do (exit,
- * standard output). It never joins a ring and signals nobody.
+ * The tool is a thin user of lib and scheduler: it reads rings, starts programs, changes settings
+ * and prints. It runs as a short process of its own with one thread, and may do what the library
+ * must never do (exit, standard output). It never joins a ring and signals nobody.
  */
 #ifndef CUSLICE_CTL_H
 #define CUSLICE_CTL_H
