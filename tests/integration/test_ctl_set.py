@@ -138,6 +138,30 @@ def check_pinned():
         equal(d.log(), "", "a joiner that agrees says nothing")
 
 
+def check_process_cap():
+    with farm.Farm(sim=SIM, TENANT="t") as place:
+        a, b = place.worker("a", PROCESS_MEM_LIMIT=300 * MIB), place.worker("b")
+        number = b.ok("alloc cuMemAlloc_v2 %d" % (200 * MIB))[0]
+        said = change(place, "--tenant", "t", "--process-mem", "100Mi")
+        check("cap on each process 100Mi (was each one's own)" in said, said)
+        check("process %d (worker) uses 200Mi, above the new cap" % b.pid in said, said)
+        check("process %d " % a.pid not in said, "one that fits is told: " + said)
+        for each in (a, b):
+            equal(each.ok("total"), [100 * MIB], "%s's total" % each.tag)
+            equal(alloc(each, 100 * MIB + 1)[0], OUT_OF_MEMORY, "%s: above it" % each.tag)
+        equal(b.ok("info"), [0, 100 * MIB], "b's figures")
+        equal([c["process_memory_limit_bytes"] for c in place.gpu()["clients"]], [100 * MIB] * 2,
+              "the caps in force, in status")
+        a.ok("alloc cuMemAlloc_v2 %d" % (100 * MIB))
+        b.ok("free %d" % number)
+        b.ok("alloc cuMemAlloc_v2 %d" % (100 * MIB))
+        change(place, "--tenant", "t", "--unset", "process-mem")
+        equal(a.ok("total"), [300 * MIB], "a's own cap again")
+        a.ok("alloc cuMemAlloc_v2 %d" % (200 * MIB))
+        equal(alloc(a, 1)[0], OUT_OF_MEMORY, "above its own")
+        b.ok("alloc cuMemAlloc_v2 %d" % GIB)
+
+
 def check_ceiling():
     """A ceiling of the node binds environments; the administrator may go beyond it, and is told."""
     with farm.Farm(sim=SIM) as place:
@@ -277,5 +301,5 @@ def check_reap():
         b.ok("sync")
 
 
-farm.run(check_lowered, check_forms, check_unknown, check_pinned, check_ceiling,
+farm.run(check_lowered, check_forms, check_unknown, check_pinned, check_process_cap, check_ceiling,
          check_weight_and_quantum, check_figures, check_devices, check_permission, check_reap)
