@@ -223,10 +223,12 @@ def check_figures():
             equal((each["memory_used_bytes"], each["refusals"]), (700 * MIB, 1), "held and refused")
             equal(each["last_refusal_asked_bytes"], 400 * MIB, "asked")
             farm.between(each["last_launch_ago_seconds"], 0.4, 15, "time since its last launch")
+        equal((tenant["last_refusal_used_bytes"], tenant["last_refusal_limit_bytes"]),
+              (700 * MIB, GIB), "in use and the cap at the refusal")
         code, out, err = tool(place, "status")
         equal((code, err), (0, ""), "status")
         check(re.search(r"^  a +700Mi .* 1.00Gi .* 1 +\S+$", out, re.M), "a's line: " + out)
-        check("asked 400Mi" in out, "the refusal: " + out)
+        check("asked 400Mi, used 700Mi of 1.00Gi" in out, "the refusal: " + out)
 
 
 def check_devices():
