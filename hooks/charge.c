@@ -123,7 +123,7 @@ static void charge_refused(struct ring *ring, uint64_t bytes, uint64_t asked, en
     struct charge_refusal r = {.asked = asked,
                                .bytes = bytes,
                                .used = tenant ? ledger_tenant(ring) : ledger_process(ring),
-                               .cap = tenant ? ledger_limit(ring) : ring->process_limit,
+                               .cap = tenant ? ledger_limit(ring) : ring_process_limit(ring),
                                .tenant = tenant};
     charge_refused_books(ring, &r);
     charge_say(ring, &r);

@@ -122,7 +122,7 @@ static bool ledger_full(const struct ring *ring, uint64_t bytes, enum ledger_cap
 {
     struct ledger_sum before = ledger_look(ring), sum;
     *which = LEDGER_PROCESS;
-    if (ledger_add(before.mine, bytes) > ring->process_limit)
+    if (ledger_add(before.mine, bytes) > ring_process_limit(ring))
         return true;
     *which = LEDGER_TENANT;
     for (unsigned looks = 0; looks < LEDGER_LOOKS; looks++) {
@@ -140,7 +140,7 @@ static bool ledger_full(const struct ring *ring, uint64_t bytes, enum ledger_cap
 static bool ledger_fits(const struct ring *ring, const struct ledger_sum *sum)
 {
     return ledger_add(sum->granted, sum->announced) <= ledger_limit(ring) &&
-           ledger_add(sum->mine, sum->mine_asked) <= ring->process_limit;
+           ledger_add(sum->mine, sum->mine_asked) <= ring_process_limit(ring);
 }
 
 /* What all slots of the tenant have, and have announced; more than any cap where a word is beyond
@@ -171,7 +171,7 @@ static inline bool ledger_quick(struct ring *ring, uint64_t bytes)
     uint64_t announced, mine = atomic_fetch_add(&me->pending, bytes) + bytes;     /* L1 */
     uint64_t granted = ledger_total(ring, &announced), all = granted + announced; /* L2 */
     mine += atomic_load(&me->bytes) + atomic_load(&me->context_bytes);
-    if (all > ledger_limit(ring) || mine > ring->process_limit ||
+    if (all > ledger_limit(ring) || mine > ring_process_limit(ring) ||
         mine > all) /* this slot is not among the members: a damaged file */
         return false;
     ledger_grant(ring, bytes, granted + bytes);
@@ -252,7 +252,7 @@ static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint
 int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 {
     if (bytes > LEDGER_ABSURD) {
-        *which = bytes > ring->process_limit ? LEDGER_PROCESS : LEDGER_TENANT;
+        *which = bytes > ring_process_limit(ring) ? LEDGER_PROCESS : LEDGER_TENANT;
         return -ENOMEM;
     }
     return ledger_quick(ring, bytes) ? 0 : ledger_reserve_slow(ring, bytes, which);
@@ -373,8 +373,8 @@ void ledger_mask(const struct ring *ring, uint64_t *free, uint64_t *total)
     uint64_t limit = ledger_limit(ring);
     if (limit != CUSLICE_NO_LIMIT)
         ledger_clip(limit, sum.granted, free, total);
-    if (ring->process_limit != CUSLICE_NO_LIMIT)
-        ledger_clip(ring->process_limit, sum.mine, free, total);
+    if (ring_process_limit(ring) != CUSLICE_NO_LIMIT)
+        ledger_clip(ring_process_limit(ring), sum.mine, free, total);
 }
 
 /* The member with the most bytes after (bytes, slot) in falling order, or CUSLICE_SLOTS. */
