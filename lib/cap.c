@@ -22,9 +22,12 @@ static int cap_hex(char c)
     return -1;
 }
 
-/* Reads 8-4-4-4-12 hex digits; the whole text or nothing. */
-static int cap_parse_uuid(const char *text, unsigned char uuid[16])
+/* 8-4-4-4-12 hex digits; the whole text or nothing. */
+int cap_parse_uuid(const char *text, unsigned char uuid[16])
 {
+    if (strncmp(text, "GPU-", 4) != 0 && strncmp(text, "MIG-", 4) != 0)
+        return -EINVAL;
+    text += 4;
     for (unsigned i = 0; i < 16; i++) {
         int high, low;
 
@@ -46,7 +49,7 @@ static int cap_parse_target(const char *text, struct cap *cap)
 
     if (strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0) {
         cap->target = CAP_UUID;
-        return cap_parse_uuid(text + 4, cap->uuid);
+        return cap_parse_uuid(text, cap->uuid);
     }
     if (units_parse_number(text, &index) < 0 || index > 65535)
         return -EINVAL;

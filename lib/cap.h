@@ -45,6 +45,10 @@ struct caps {
     struct cap_list ceiling;
 };
 
+/* Reads `GPU-` or `MIG-` and 32 hex digits, grouped as usual; 0, or -EINVAL with *uuid undefined.
+ */
+int cap_parse_uuid(const char *text, unsigned char uuid[16]);
+
 /* Reads one text (see CAP_FORMS) into *list; 0, -EINVAL for text it does not know or a device named
  * twice, -E2BIG for more than CAPS_MAX entries. *list is set on success only. */
 int cap_parse(const char *text, struct cap_list *list);

@@ -1,7 +1,8 @@
 /*
  * config: loads the settings, and says what is wrong with them.
- * Owns the only getenv. config_load runs once, on the thread that attaches; the rest may run
- * anywhere. Must never allocate, change the environment, or let a bad cap pass as no cap.
+ * Owns the only getenv. config_load runs once, on the thread that attaches; config_peek and the
+ * rest may run anywhere, any number at once. Must never allocate, change the environment, or let a
+ * bad cap pass as no cap.
  */
 #include "config.h"
 #include "defaults.h"
@@ -178,7 +179,7 @@ static int config_take_lines(struct config *config, char *text)
 
 static int config_take_node(struct config *config)
 {
-    static char text[DEFAULTS_MAX];
+    char text[DEFAULTS_MAX];
     int error = defaults_read(config->dir, text);
 
     if (error == 0)
@@ -262,6 +263,16 @@ int config_load(struct config *config)
     if (config_settle(config) < 0)
         result = -EINVAL;
     errno = saved;
+    return result;
+}
+
+int config_peek(struct config *config)
+{
+    int result;
+
+    log_hush(true);
+    result = config_load(config);
+    log_hush(false);
     return result;
 }
 

@@ -1,9 +1,10 @@
 /*
  * config: the settings of this process, from built-in values, the node's defaults file and the
  * environment. Owns the only getenv of the library and the table options.def. config_load runs
- * once, in attach or in the tool; the structure is read-only afterwards and may be read by any
- * thread. Precedence: environment, then node defaults, then built-in. Settings made with `cuslice
- * set` live in the ring and go before all of these; they are not this file's business.
+ * once, in attach or in the tool, config_peek where a process only looks; the structure is
+ * read-only afterwards and may be read by any thread. Precedence: environment, then node defaults,
+ * then built-in. Settings made with `cuslice set` live in the ring and go before all of these; they
+ * are not this file's business.
  */
 #ifndef CUSLICE_CONFIG_H
 #define CUSLICE_CONFIG_H
@@ -49,6 +50,9 @@ struct config {
  * refuses to go on. *config is complete in both cases. Reads files, never blocks, allocates
  * nothing, keeps errno. */
 int config_load(struct config *config);
+
+/* The same without a word and without touching log.h: for a process that only looks. */
+int config_peek(struct config *config);
 
 /* Whether `text` would be taken for the option or ceiling called `name`: 0, -EINVAL, or -ENOENT for
  * an unknown name. Prints nothing. */

@@ -22,6 +22,8 @@ _Atomic int log_threshold = LOG_WARN;
 /* Absolute, since the program may change its directory; "" is stderr. */
 static char log_file[PATH_MAX];
 
+static __thread bool log_hushed;
+
 static const char *const log_level_text[] = {"error", "warn", "info", "debug"};
 
 /* Makes the name absolute; a name too long to be one is left to fail at the first line. */
@@ -42,9 +44,16 @@ void log_open(enum log_level level, const char *file)
 {
     int saved = errno;
 
+    if (log_hushed)
+        return;
     log_name(file);
     atomic_store_explicit(&log_threshold, (int)level, memory_order_relaxed);
     errno = saved;
+}
+
+void log_hush(bool hush)
+{
+    log_hushed = hush;
 }
 
 /* Control characters would break a line in two, or forge one. */
@@ -118,8 +127,11 @@ void log_write(enum log_level level, const char *id, const char *format, ...)
     char line[LOG_LINE_MAX];
     va_list args;
     size_t length;
-    int fd = log_destination();
+    int fd;
 
+    if (log_hushed)
+        return;
+    fd = log_destination();
     errno = saved; /* a %m in the format is the caller's errno, not the log file's */
     va_start(args, format);
     length = log_format(line, sizeof(line), level, id, format, args);

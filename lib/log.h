@@ -25,6 +25,10 @@ extern _Atomic int log_threshold;
  * one. */
 void log_open(enum log_level level, const char *file);
 
+/* From now on what the calling thread would say is not said, and log_open on it changes nothing; or
+ * no more so. */
+void log_hush(bool hush);
+
 /* Writes one line whatever the level; use the macros. Thread-safe, keeps errno; %m is errno's text.
  */
 void log_write(enum log_level level, const char *id, const char *format, ...)

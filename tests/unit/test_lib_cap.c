@@ -220,8 +220,32 @@ static void test_format(void)
     CHECK_STR(small, "0:4Gi,1");
 }
 
+static void test_uuid(void)
+{
+    static const char *const bad[] = {"",
+                                      "GPU-",
+                                      "GPU",
+                                      "8f6a2b11-2233-4455-6677-8899aabbccdd",
+                                      "MIG-" TEXT_A,
+                                      TEXT_A "/1/0",
+                                      "gpu-8f6a2b11-2233-4455-6677-8899",
+                                      "GPU-8f6a2b11-2233-4455-6677-8899aabbccd",
+                                      TEXT_A "0",
+                                      "GPU-8f6a2b11223344556677-8899aabbccdd"};
+    unsigned char uuid[16];
+
+    CHECK_EQ(cap_parse_uuid(TEXT_A, uuid), 0);
+    CHECK(memcmp(uuid, uuid_a, sizeof(uuid)) == 0);
+    memset(uuid, 0, sizeof(uuid));
+    CHECK_EQ(cap_parse_uuid("MIG-8F6A2B11-2233-4455-6677-8899AABBCCDD", uuid), 0);
+    CHECK(memcmp(uuid, uuid_a, sizeof(uuid)) == 0);
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        CHECK_EQ(cap_parse_uuid(bad[i], uuid), -EINVAL);
+}
+
 int main(void)
 {
+    TEST(test_uuid);
     TEST(test_forms);
     TEST(test_refused);
     TEST(test_lists);

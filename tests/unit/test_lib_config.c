@@ -534,6 +534,32 @@ static void test_put(void)
     CHECK_STR(forms, "");
 }
 
+/* The same settings, without a word, and without a change to what is said by others. */
+static void test_peek(void)
+{
+    static struct config quiet;
+
+    reset();
+    setenv("CUSLICE_MEM_LIMIT", "4 pears", 1);
+    setenv("CUSLICE_WEIGHT", "heavy", 1);
+    setenv("CUSLICE_WEIHGT", "3", 1);
+    setenv("CUSLICE_LOG", "debug", 1);
+    write_defaults("CUSLICE_REPLICAS=4\nnonsense\n");
+    log_open(LOG_WARN, NULL);
+    capture_begin(&said);
+    CHECK_EQ(config_peek(&quiet), -EINVAL);
+    CHECK_STR(capture_end(&said), "");
+    CHECK(!log_enabled(LOG_INFO));
+    load();
+    CHECK(capture_lines(&said) >= 4);
+    CHECK_EQ(loaded, -EINVAL);
+    CHECK(memcmp(&quiet, &config, sizeof(config)) == 0);
+    setenv("CUSLICE_MEM_LIMIT", "auto", 1);
+    CHECK_EQ(config_peek(&config), 0);
+    CHECK_EQ(cap_of(&config.mem_limit), TOTAL / 4);
+    log_open(LOG_WARN, NULL);
+}
+
 int main(void)
 {
     strcpy(place, "/tmp/config-XXXXXX");
@@ -559,6 +585,7 @@ int main(void)
     TEST(test_log_file);
     TEST(test_check);
     TEST(test_each);
+    TEST(test_peek);
     unlink(defaults);
     rmdir(place);
     TEST(test_put);

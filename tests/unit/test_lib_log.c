@@ -213,8 +213,39 @@ static void test_every(void)
     clock_fake(NULL);
 }
 
+static void *test_hush_another(void *unused)
+{
+    (void)unused;
+    log_warn("other", "from another thread");
+    return NULL;
+}
+
+/* One thread's silence is its own, and leaves the level and the file as they were. */
+static void test_hush(void)
+{
+    pthread_t other;
+
+    log_open(LOG_WARN, NULL);
+    capture_begin(&said);
+    log_hush(true);
+    errno = EXDEV;
+    log_error("x", "not said");
+    log_open(LOG_DEBUG, "/nonexistent/place/log");
+    CHECK_EQ(errno, EXDEV);
+    REQUIRE(pthread_create(&other, NULL, test_hush_another, NULL) == 0);
+    REQUIRE(pthread_join(other, NULL) == 0);
+    log_hush(false);
+    log_info("x", "below the level");
+    log_warn("y", "said again");
+    capture_end(&said);
+    CHECK_EQ(capture_lines(&said), 2);
+    CHECK_HAS(said.text, "from another thread [other]\n");
+    CHECK_HAS(said.text, "said again [y]\n");
+}
+
 int main(void)
 {
+    TEST(test_hush);
     TEST(test_form);
     TEST(test_levels);
     TEST(test_disabled_costs_nothing);
