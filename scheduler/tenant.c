@@ -60,7 +60,7 @@ void tenant_unlock(struct segment *segment, const struct tenant_spec *spec)
         mapfile_unlock(segment->fd, SEGMENT_LOCK_KEY(tenant_hash(spec->key)));
 }
 
-static bool tenant_empty(struct cuslice_tenant *t)
+bool tenant_empty(struct cuslice_tenant *t)
 {
     uint64_t any = 0;
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
@@ -74,6 +74,13 @@ static int tenant_find(struct cuslice_segment *shared, uint64_t id)
         if (atomic_load(&shared->tenant[i].id) == id)
             return (int)i;
     return -ENOENT;
+}
+
+int tenant_look(struct cuslice_segment *shared, const char *key)
+{
+    int place = tenant_find(shared, tenant_hash(key));
+    bool its = place >= 0 && strncmp(shared->tenant[place].key, key, CUSLICE_TEXT) == 0;
+    return its ? place : -ENOENT;
 }
 
 static void tenant_clear(struct cuslice_tenant *t)

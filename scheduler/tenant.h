@@ -54,6 +54,12 @@ void tenant_enter(struct cuslice_segment *shared, unsigned tenant, unsigned slot
 /* Strikes `slot` from the members; its record lives on for its figures. */
 void tenant_leave(struct cuslice_segment *shared, unsigned tenant, unsigned slot, uint64_t now);
 
+/* The index of the record that a key has already, -ENOENT without one; changes nothing. */
+int tenant_look(struct cuslice_segment *shared, const char *key);
+
+/* Whether a tenant has no member, alive or dead. */
+bool tenant_empty(struct cuslice_tenant *tenant);
+
 /* The inode of this process's PID namespace; 0 when it cannot be told. */
 uint64_t tenant_pid_namespace(void);
 
