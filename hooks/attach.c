@@ -8,17 +8,16 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "allocs.h"
 #include "clock.h"
 #include "contexts.h"
 #include "gate.h"
 #include "handles.h"
+#include "identity.h"
 #include "keeper.h"
 #include "ledger.h"
 #include "log.h"
@@ -33,36 +32,6 @@ static bool attach_handlers;
 static bool attach_told; /* a line says already what is wrong */
 static struct tenant_spec attach_tenant;
 static struct ring attach_rings[GATE_DEVICES];
-
-/* ---- Who this process is ---- */
-
-static void attach_display(char *text, size_t size)
-{
-    char name[CUSLICE_TEXT] = "";
-    if (gethostname(name, sizeof name - 1) == 0 && name[0])
-        snprintf(text, size, "%s", name);
-}
-
-/* Given by name; else the PID namespace when it is not the host's; else this process alone. */
-static void attach_identify(struct tenant_spec *spec)
-{
-    uint64_t space = tenant_pid_namespace();
-    *spec = (struct tenant_spec){.weight = guest_config.weight, .mode = guest_config.mode};
-    if (guest_config.tenant[0]) {
-        snprintf(spec->key, sizeof spec->key, "%s", guest_config.tenant);
-        snprintf(spec->display, sizeof spec->display, "%s", guest_config.tenant);
-    } else if (space && !tenant_on_host(space)) {
-        snprintf(spec->key, sizeof spec->key, "pidns:%llu", (unsigned long long)space);
-        attach_display(spec->display, sizeof spec->display);
-    } else {
-        snprintf(spec->key, sizeof spec->key, "pid:%d:%llx", getpid(),
-                 (unsigned long long)clock_now());
-        snprintf(spec->display, sizeof spec->display, "%.40s[%d]", program_invocation_short_name,
-                 getpid());
-    }
-    if (!spec->display[0])
-        snprintf(spec->display, sizeof spec->display, "%s", spec->key);
-}
 
 /* ---- The devices ---- */
 
@@ -220,7 +189,7 @@ static int attach_start(void)
     pools_reset();
     contexts_reset();
     streams_reset();
-    attach_identify(&attach_tenant);
+    identity_describe(&attach_tenant, &guest_config);
     guest.mode = guest_config.mode;
     int rc = attach_register();
     if (rc == 0)

@@ -1,7 +1,7 @@
 /*
  * bindings: goes over the relocations of loaded objects (see bindings.h). It changes only words
- * that hold a driver function of hooks.def, or that are still to be bound to one; words bound to
- * anybody else stay. The loader's lock is held meanwhile, so no object goes away.
+ * that hold a function of hooks.def or nvml.def, or that are still to be bound to one; words bound
+ * to anybody else stay. The loader's lock is held meanwhile, so no object goes away.
  */
 #include "bindings.h"
 
@@ -102,7 +102,8 @@ static void bindings_redirect_one(const struct bindings *bindings, const ElfW(Re
     const ElfW(Sym) *symbol = &bindings->symbols[ELF64_R_SYM(relocation->r_info)];
     const char *name = bindings->names + symbol->st_name;
     void **word = (void **)(bindings->object->dlpi_addr + relocation->r_offset);
-    if (symbol->st_shndx != SHN_UNDEF || !resolve_is_driver_name(name))
+    if (symbol->st_shndx != SHN_UNDEF ||
+        !(resolve_is_driver_name(name) || resolve_is_nvml_name(name)))
         return;
     void *hook = resolve_swap(*word);
     if (hook == *word && type == BINDINGS_CALL && bindings_in(bindings->object, *word))

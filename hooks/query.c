@@ -10,7 +10,7 @@
 #include "ledger.h"
 #include "real.h"
 
-static void query_mask(struct gate *gate, uint64_t *free, uint64_t *total)
+void query_mask(struct gate *gate, uint64_t *free, uint64_t *total)
 {
     if (gate && guest.mode == CONFIG_ENFORCE)
         ledger_mask(gate->ring, free, total);

@@ -15,6 +15,7 @@
 #include "bindings.h"
 #include "libc.h"
 #include "log.h"
+#include "nvml.h"
 #include "real.h"
 #include "symbols.h"
 
@@ -27,13 +28,15 @@ static _Atomic bool resolve_missed;
 struct resolve_row {
     const char *name;
     const void *hook;
-    size_t offset; /* of the real function's pointer in `real` */
+    const void *place; /* of the pointer to the real function */
 };
 
 static const struct resolve_row resolve_rows[] = {
-#define ROW(name, ...) {#name, (const void *)name, offsetof(struct real, name)},
-#define ROW_VOID(name) {#name, (const void *)name, offsetof(struct real, name)},
+#define ROW(name, ...) {#name, (const void *)name, &real.name},
+#define ROW_VOID(name) {#name, (const void *)name, &real.name},
 #include "hooks.def"
+#define MASK(name, ...) {#name, (const void *)name, &nvml_real.name},
+#include "nvml.def"
 };
 #define RESOLVE_ROWS (sizeof resolve_rows / sizeof resolve_rows[0])
 
@@ -41,7 +44,7 @@ void *resolve_swap(void *function)
 {
     for (size_t i = 0; i < RESOLVE_ROWS; i++) {
         void *owned;
-        memcpy(&owned, (const char *)&real + resolve_rows[i].offset, sizeof owned);
+        memcpy(&owned, resolve_rows[i].place, sizeof owned);
         if (owned == function)
             return (void *)(size_t)resolve_rows[i].hook;
     }
@@ -79,7 +82,8 @@ static void resolve_after_deep(void)
         return;
     int error = errno;
     resolve_deep = false;
-    if (real_load(false))
+    bool driver = real_load(false), nvml = nvml_load();
+    if (driver || nvml)
         bindings_redirect();
     errno = error;
 }
@@ -116,7 +120,8 @@ static bool resolve_leave(void *handle, const char *name)
 {
     libc_find();
     resolve_after_deep();
-    return handle == RTLD_DEFAULT || handle == RTLD_NEXT || !name || !resolve_is_driver_name(name);
+    return handle == RTLD_DEFAULT || handle == RTLD_NEXT || !name ||
+           !(resolve_is_driver_name(name) || resolve_is_nvml_name(name));
 }
 
 /* A second copy of the driver, from another file or in a namespace of its own (dlmopen): it knows
@@ -138,7 +143,7 @@ static void *resolve_found(const char *name, void *found)
 {
     if (!found)
         return NULL;
-    bool loaded = real_load(false);
+    bool loaded = resolve_is_nvml_name(name) ? nvml_load() : real_load(false);
     void *swapped = loaded ? resolve_swap(found) : found;
     if (swapped != found) {
         resolve_say_missed();

@@ -1,7 +1,7 @@
 /*
  * resolve: the doors by which a program looks driver functions up. One rule: ask the real resolver,
- * then swap the address it returned if a row of hooks.def owns that address. Nothing is guessed
- * from a name.
+ * then swap the address it returned if a row of hooks.def or nvml.def owns that address. Nothing is
+ * guessed from a name.
  */
 #ifndef CUSLICE_HOOKS_RESOLVE_H
 #define CUSLICE_HOOKS_RESOLVE_H
@@ -11,7 +11,7 @@
 #include "driver.h"
 #include "symbols.h"
 
-/* The hook for a function of the driver, or the function itself when there is none. */
+/* The hook for a function of the driver or of NVML, or the function itself when there is none. */
 void *resolve_swap(void *function);
 
 /* The hook that is exported under a name; NULL. */
@@ -24,6 +24,13 @@ bool resolve_is_base(const char *name);
 SYMBOLS_EARLY static inline bool resolve_is_driver_name(const char *name)
 {
     return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* nvmlInit, of the driver's management library. */
+SYMBOLS_EARLY static inline bool resolve_is_nvml_name(const char *name)
+{
+    return name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'l' && name[4] >= 'A' &&
+           name[4] <= 'Z';
 }
 
 /* Called by the doors in dlsym.S: what dlsym or dlvsym shall answer, or NULL to let the real one

@@ -195,8 +195,10 @@ ASK_AND_FORK = """
 import ctypes, os, sys
 handle = ctypes.CDLL(None)
 # Names that begin as the driver's do, and libraries of the program's own.
-for name in ("cu", "cuNothing", "cuInitially", "curl_easy_init", "puts"):
+for name in ("cu", "cuNothing", "cuInitially", "curl_easy_init", "puts", "nvml", "nvmlNothing"):
     getattr(handle, name, None)
+# Nobody has initialised what is not loaded.
+sys.stdout.write("%d " % handle.nvmlDeviceGetMemoryInfo(None, None))
 libm = ctypes.CDLL("libm.so.6")
 libm.cos.restype, libm.cos.argtypes = ctypes.c_double, [ctypes.c_double]
 sys.stdout.write("%.1f " % libm.cos(0.0))
@@ -206,14 +208,15 @@ if pid == 0:
     os._exit(9)
 sys.stdout.write("%d %d" % (os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]),
                             len(os.listdir("/proc/self/task"))))
-sys.stdout.write(" %s" % any("libcuda" in line for line in open("/proc/self/maps")))
+sys.stdout.write(" %s" % any("libcuda" in line or "libnvidia" in line
+                               for line in open("/proc/self/maps")))
 """
 
 
 def check_look_ups():
     """dlsym of foreign names, and of names that only look like the driver's, loads nothing."""
     status, out, said = run([sys.executable, "-c", ASK_AND_FORK], LIBRARY)
-    equal((status, out, said), (0, "1.0 9 1 False", ""), "look-ups and a fork")
+    equal((status, out, said), (0, "1 1.0 9 1 False", ""), "look-ups and a fork")
     equal(os.listdir(RING), [], "files in the ring directory")
 
 

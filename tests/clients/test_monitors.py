@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""nvidia-ml-py, nvitop and gpustat, which watch and never launch: they say under the preload what
-they say without, and join no ring."""
+"""nvidia-ml-py, nvitop and gpustat, which watch and never launch: without a cap they say under the
+preload what they say without; beside a tenant with a cap, what cuMemGetInfo says in it; and they
+join no ring."""
 # timeout: 300
 import json
 import os
@@ -74,14 +75,54 @@ def check_monitors():
         equal([t["key"] for t in place.gpu()["tenants"]], ["neighbour"], "who joined the ring")
 
 
+def says(place, command, **settings):
+    """What one of them prints under the preload."""
+    status, words, errors = room.start(place, command, True, **settings)
+    check(status == 0 and "cuslice" not in errors, "%s: exit %d: %s" % (
+        command, status, errors[-1500:]))
+    return words
+
+
+def check_figures(place, total, used, entries, **settings):
+    """All three show these bytes, and these per process of those that are on the GPU."""
+    answer = room.read_answer(says(place, room.python("run_monitors.py"), **settings))
+    equal((answer["total"], answer["used"]), (total, used), "nvidia-ml-py's figures")
+    equal(dict(answer["same"]["processes"]), entries, "nvidia-ml-py's processes")
+    equal({int(pid): size for pid, size in answer["same"]["nvitop"][3].items()}, entries,
+          "nvitop's processes")
+    gpu = stable(says(place, ["gpustat", "--json"], **settings))
+    equal((gpu["memory.total"], gpu["memory.used"]), (total // MIB, used // MIB),
+          "gpustat's figures")
+    equal({p["pid"]: p["gpu_memory_usage"] for p in gpu["processes"]},
+          {pid: size // MIB for pid, size in entries.items()}, "gpustat's processes")
+    words = says(place, ["nvitop", "--once", "--ascii"], **settings)
+    shown = re.search(r"([\d.]+)(?:MiB|B) / ([\d.]+)MiB", words)
+    if check(shown, "no memory in nvitop's table: %s" % words):
+        for text, figure in zip(shown.groups(), (used, total)):
+            check(abs(float(text) - figure / MIB) < 0.1, "nvitop's figures: %s" % shown.group())
+
+
 def check_capped():
-    """Under a cap they run all the same, and show the device's size or the cap."""
-    with room.farm.Farm(sim={"MEMORY": room.DEVICE}) as place:
-        place.worker("neighbour")
-        command = room.python("run_monitors.py")
-        status, words, errors = room.start(place, command, True, MEM_LIMIT=room.CAP)
-        check(status == 0, "exit %d: %s" % (status, errors[-1500:]))
-        check(room.read_answer(words).get("total") in (room.DEVICE, room.CAP), "size: %s" % words)
+    """The figures of their tenant, whose sum is that of two processes; of a tenant of nobody, the
+    cap of their own."""
+    with room.farm.Farm(sim={"MEMORY": room.DEVICE}, MEM_LIMIT=room.CAP) as place:
+        first, second = (place.worker(name, TENANT="pod") for name in ("first", "second"))
+        stranger = place.worker("stranger", preload=False)
+        stranger.ok("alloc cuMemAlloc_v2 %d" % HELD)
+        for held in (100 * MIB, 150 * MIB):
+            first.ok("alloc cuMemAlloc_v2 %d" % (100 * MIB))
+            second.ok("alloc cuMemAlloc_v2 %d" % (held - 100 * MIB or MIB))
+            free, total = first.ok("info")
+            equal((total, free), (room.CAP, second.ok("info")[0]), "cuMemGetInfo in both")
+            whole = {c["pid"]: c["memory_used_bytes"] + c["context_bytes"]
+                     for c in place.gpu()["clients"]}
+            bare = room.start(place, room.python("run_monitors.py"), False)[1]
+            device = dict(room.read_answer(bare)["same"]["processes"])
+            check(whole.keys() == {first.pid, second.pid} and whole.keys() < device.keys(),
+                  "clients %s of %s" % (whole, device))
+            check_figures(place, total, total - free, {**device, **whole}, TENANT="pod")
+        check_figures(place, room.CAP, 0, device, TENANT="alone")
+        equal([t["key"] for t in place.gpu()["tenants"]], ["pod"], "who joined the ring")
 
 
 room.farm.run(check_monitors, check_capped)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Every symbol of the driver is decided, once: a row of hooks/hooks.def, or a line with its reason in
 # hooks/passthrough.txt. A symbol that a newer toolkit brings fails here until somebody decides. Compared are the
-# simulated driver's list and the toolkit's own stub, where there is one. The checks are then shown to fail.
+# simulated driver's list and the toolkit's own stub, where there is one. The same for the functions of NVML that tell of
+# memory or processes: nvml.def, nvml_passthrough.txt. The checks are then shown to fail.
 . tests/lint/common
 
 place=$(mktemp -d) || exit 2
@@ -9,13 +10,13 @@ trap 'rm -rf "$place"' EXIT
 
 # The names of the rows; USE is not a hook.
 rows() {
-    sed -nE '/^USE\(/d; s/^[A-Z_]+\((cu[A-Za-z0-9_]+).*/\1/p' "$1"
+    sed -nE '/^USE\(/d; s/^[A-Z_]+\(((cu|nvml)[A-Za-z0-9_]+).*/\1/p' "$1"
 }
 
-passing() { sed -nE 's/^(cu[A-Za-z0-9_]+)[[:space:]].*/\1/p' "$1"; }
+passing() { sed -nE 's/^((cu|nvml)[A-Za-z0-9_]+)[[:space:]].*/\1/p' "$1"; }
 
 # A line without a reason decides nothing.
-reasonless() { grep -vE '^(#.*|cu[A-Za-z0-9_]+[[:space:]]+[^[:space:]].*|)$' "$1"; }
+reasonless() { grep -vE '^(#.*|(cu|nvml)[A-Za-z0-9_]+[[:space:]]+[^[:space:]].*|)$' "$1"; }
 
 # decide HOOKS PASSTHROUGH SYMBOLS: complaints.
 decide() {
@@ -36,6 +37,12 @@ stub_undecided() {
         nm -D --defined-only "$stub" | sed 's/.* //; s/@.*//' | grep '^cu[A-Z]' >"$place/stub"
         decide hooks/hooks.def hooks/passthrough.txt "$place/stub" | grep 'is not decided$'
     done
+}
+
+# Functions of NVML by what their names speak of, as far as the simulated one knows them.
+nvml_telling() {
+    grep -ohE 'nvml[A-Z][A-Za-z0-9_]+[()]' tests/sim/nvml/refused.def tests/sim/nvml/nvml_calls.h |
+        tr -d '()' | grep -E 'Memory|Process|Accounting|F[bB][A-Z]|Attributes|FieldValues'
 }
 
 # fails WHAT WORDS HOOKS PASSTHROUGH SYMBOLS: the decision must be complained of in these words.
@@ -66,5 +73,8 @@ self_test() {
 check 'hooks.def and passthrough.txt' decide hooks/hooks.def hooks/passthrough.txt \
     tests/sim/gen/symbols.txt
 check "the toolkit's stub" stub_undecided
+nvml_telling >"$place/nvml"
+[ "$(wc -l <"$place/nvml")" -gt 30 ] || check 'names of NVML' cat "$place/nvml"
+check 'nvml.def and nvml_passthrough.txt' decide hooks/nvml.def hooks/nvml_passthrough.txt "$place/nvml"
 self_test
 finish
