@@ -154,7 +154,7 @@ static void attach_after_fork(void)
 static void attach_in_child(void)
 {
     memset((void *)&guest, 0, sizeof guest);
-    gate_mark_mine = NULL;
+    gate_mark_mine = &gate_nobody;
     keeper_forget();
     pthread_mutex_unlock(&attach_mutex);
 }

@@ -8,6 +8,7 @@
 #include "charge.h"
 #include "contexts.h"
 #include "copies.h"
+#include "fast.h"
 #include "gate.h"
 #include "pairs.h"
 #include "physical.h"
@@ -18,6 +19,9 @@
 #include "shared.h"
 #include "streams.h"
 
+/* A place on the stack above all that the calls of the function will use. */
+#define HERE ((uintptr_t)__builtin_frame_address(0))
+
 #define SPECIAL(name, function, ...) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
@@ -25,28 +29,21 @@
     }
 
 #define GATE(name, stream_, flavour, ...) \
-    static __attribute__((noinline)) CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)) \
+    CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)); \
+    FAST(name, entry_slow_##name, __VA_ARGS__) \
+    CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
-        struct gate_pass pass; \
+        struct gate_pass pass = {.here = HERE}; \
         gate_enter_slow(&pass, stream_, flavour); \
         CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
         gate_leave_slow(&pass, rc); \
-        return rc; \
-    } \
-    CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
-    { \
-        struct gate_mark *mark = gate_enter(); \
-        if (__builtin_expect(mark == NULL, 0)) \
-            return entry_slow_##name(PAIRS_PASS(__VA_ARGS__)); \
-        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
-        gate_leave(mark); \
         return rc; \
     }
 
 #define COPY(name, within, stream_, flavour, after, ...) \
     static __attribute__((noinline)) CUresult entry_gated_##name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
-        struct gate_pass pass; \
+        struct gate_pass pass = {.here = HERE}; \
         gate_enter_slow(&pass, stream_, flavour); \
         CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
         gate_leave_slow(&pass, rc); \

@@ -30,7 +30,8 @@
 
 struct guest guest;
 struct config guest_config;
-__thread struct gate_mark *gate_mark_mine;
+struct gate_mark gate_nobody = {.inside = UINTPTR_MAX};
+__thread struct gate_mark *gate_mark_mine = &gate_nobody;
 
 static pthread_key_t gate_key;
 static bool gate_key_made;
@@ -41,9 +42,9 @@ static bool gate_key_made;
 static void gate_mark_drop(void *value)
 {
     struct gate_mark *mark = value;
-    gate_mark_mine = NULL;
+    gate_mark_mine = &gate_nobody;
     streams_thread_gone(mark);
-    atomic_store(&mark->entered, (atomic_load(&mark->entered) + 1) & ~UINT64_C(1));
+    atomic_store(&mark->inside, 0);
     atomic_store(&mark->books, (atomic_load(&mark->books) + 1) & ~UINT64_C(1));
     atomic_store(&mark->taken, false);
 }
@@ -72,15 +73,29 @@ static struct gate_mark *gate_mark_new(void)
 struct gate_mark *gate_mark_get(void)
 {
     struct gate_mark *mark = gate_mark_mine;
-    if (mark)
+    if (mark != &gate_nobody)
         return mark;
     mark = gate_mark_reuse();
     if (!mark)
         mark = gate_mark_new();
-    if (mark)
-        pthread_setspecific(gate_key, mark);
+    if (!mark)
+        return NULL;
+    pthread_setspecific(gate_key, mark);
     gate_mark_mine = mark;
     return mark;
+}
+
+/* What the unwinder's ABI calls these. */
+#define GATE_UNWIND_CLEANUP 2
+#define GATE_UNWIND_ON 8
+
+int gate_unwind(int version, int actions, uint64_t class, void *exception, void *context)
+{
+    struct gate_mark *mark = gate_mark_mine;
+    (void)version, (void)class, (void)exception, (void)context;
+    if ((actions & GATE_UNWIND_CLEANUP) && mark != &gate_nobody)
+        gate_leave(mark, 0);
+    return GATE_UNWIND_ON;
 }
 
 int gate_start(void)
@@ -190,8 +205,8 @@ void gate_set_slow(struct gate *gate, bool slow)
 bool gate_inside(const struct gate *gate)
 {
     for (struct gate_mark *m = guest.marks; m; m = m->next)
-        if ((atomic_load_explicit(&m->entered, memory_order_acquire) & 1) &&
-            (guest.gates == 1 || m->gate == gate))
+        if (atomic_load_explicit(&m->inside, memory_order_acquire) &&
+            (guest.gates == 1 || !m->gate || m->gate == gate))
             return true;
     return false;
 }
@@ -202,7 +217,7 @@ uint64_t gate_count(const struct gate *gate)
     if (guest.gates > 1)
         return atomic_load_explicit(&gate->passed, memory_order_relaxed);
     for (struct gate_mark *m = guest.marks; m; m = m->next)
-        n += atomic_load_explicit(&m->entered, memory_order_relaxed) / 2;
+        n += atomic_load_explicit(&m->submissions, memory_order_relaxed);
     return n;
 }
 
@@ -275,19 +290,23 @@ static void gate_take(struct gate *gate)
     atomic_fetch_sub(&gate->waiters, 1);
 }
 
+/* Inside of another submission its mark stays, which stands for both. */
 static void gate_mark_up(struct gate_pass *pass)
 {
-    uint64_t entered = atomic_load_explicit(&pass->mark->entered, memory_order_relaxed);
-    atomic_store_explicit(&pass->mark->gate, pass->gate, memory_order_relaxed);
-    atomic_store_explicit(&pass->mark->entered, entered + 1, memory_order_relaxed);
+    struct gate_mark *mark = pass->mark;
+    bool both =
+        pass->outer && atomic_load_explicit(&mark->gate, memory_order_relaxed) != pass->gate;
+    atomic_store_explicit(&mark->gate, both ? NULL : pass->gate, memory_order_relaxed);
+    atomic_store_explicit(&mark->inside, pass->outer ? pass->outer : pass->here,
+                          memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Takes the mark down without a submission. */
+/* Takes the mark down without a submission; also that of an outer one, which cannot go on either
+ * while its thread waits here. */
 static void gate_mark_undo(struct gate_pass *pass)
 {
-    uint64_t entered = atomic_load_explicit(&pass->mark->entered, memory_order_relaxed);
-    atomic_store_explicit(&pass->mark->entered, entered - 1, memory_order_release);
+    atomic_store_explicit(&pass->mark->inside, 0, memory_order_release);
 }
 
 /* The first submission after all work was known to be done: this client's pause has ended. Learnt
@@ -342,11 +361,13 @@ static void gate_pass_in_turn(struct gate_pass *pass)
 void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
 {
     int error = errno, cancel;
-    *pass = (struct gate_pass){.stream = streams_key(stream, per_thread)};
+    *pass = (struct gate_pass){.here = pass->here, .stream = streams_key(stream, per_thread)};
     if (!guest_attached() || !guest.turns)
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     pass->mark = gate_mark_get();
+    if (pass->mark && pass->mark->inside > pass->here)
+        pass->outer = pass->mark->inside;
     pass->gate = pass->mark ? gate_of_stream(pass->stream) : NULL;
     pass->context = contexts_note();
     if (pass->gate && guest.captures && streams_capturing(pass->stream))
@@ -377,7 +398,7 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
             gate_late(pass);
         }
         atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
-        gate_leave(pass->mark);
+        gate_leave(pass->mark, pass->outer);
     }
     if (rc != CUDA_SUCCESS && guest_attached())
         contexts_check(rc);

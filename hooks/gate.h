@@ -29,12 +29,17 @@
 #define GATE_ALL ((CUstream)-1)
 #define GATE_SOME ((CUstream)-2)
 
-/* A thread's record. Written by its thread alone, read by the keeper; outlives the thread and is
- * then taken over by a new one. */
+/* A thread's record: a cache line of its own. Written by its thread alone, read by the keeper;
+ * outlives the thread and is then taken over by a new one. */
 struct gate_mark {
-    _Atomic uint64_t entered;  /* odd = inside a submission; half of it = submissions */
-    _Atomic uint64_t books;    /* odd = inside the ledger */
-    struct gate *_Atomic gate; /* which one it is inside of; matters with several devices */
+    /* The mark: where on the stack the submission under way was entered, 0 = none is. A call from
+     * below that address is made inside of it, by something that the driver called; one from there
+     * or above shows that it was left without returning (longjmp), and is no longer under way. */
+    _Atomic uintptr_t inside;
+    _Atomic uint64_t submissions; /* counted before the mark comes down */
+    _Atomic uint64_t books;       /* odd = inside the ledger */
+    struct gate *_Atomic gate;    /* which one it is inside of, NULL = of more than one; matters
+                                     with several devices */
     _Atomic bool taken;
     struct gate_mark *next;
 };
@@ -67,6 +72,8 @@ enum gate_look { GATE_WAIT, GATE_AGAIN, GATE_OPEN };
 
 /* One passage by the slow way. */
 struct gate_pass {
+    uintptr_t here;  /* set by the hook: its place on the stack, above what the driver will use */
+    uintptr_t outer; /* the mark of the submission that this one is made inside of */
     struct gate_mark *mark;
     struct gate *gate; /* NULL: passes freely */
     uint64_t lease;    /* under which it went in */
@@ -74,7 +81,9 @@ struct gate_pass {
     struct context *context;
 };
 
+/* The calling thread's record; gate_nobody, which is always inside, until it has one. */
 extern __thread struct gate_mark *gate_mark_mine;
+extern struct gate_mark gate_nobody;
 
 /* Everything that cuslice keeps in a program's process, in one place, on pages that forked children
  * find zeroed: a child, even one made by a raw clone, starts as a process that never attached, with
@@ -126,34 +135,34 @@ static inline bool guest_attached(void)
 #define gate_first (&guest.gate[0])
 
 /* The fast way: a mark, and the lease compared with the token. The thread's record, with its mark
- * up, when the gate is open; NULL for the slow way. */
-static inline struct gate_mark *gate_enter(void)
+ * up, when the gate is open; NULL for the slow way. `here`: the hook's place on the stack. fast.h
+ * has the same in assembly. */
+static inline struct gate_mark *gate_enter(uintptr_t here)
 {
     struct gate_mark *mark = gate_mark_mine;
-    if (__builtin_expect(mark == NULL, 0))
+    if (__builtin_expect(atomic_load_explicit(&mark->inside, memory_order_relaxed) > here, 0))
         return NULL;
-    uint64_t entered = atomic_load_explicit(&mark->entered, memory_order_relaxed);
-    atomic_store_explicit(&mark->entered, entered + 1, memory_order_relaxed);
+    atomic_store_explicit(&mark->inside, here, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     uint64_t lease = atomic_load_explicit(&gate_first->lease, memory_order_acquire);
     if (__builtin_expect(lease != 0, 1) &&
         __builtin_expect(lease == atomic_load_explicit(gate_first->token, memory_order_acquire), 1))
         return mark;
-    atomic_store_explicit(&mark->entered, entered, memory_order_release);
+    atomic_store_explicit(&mark->inside, 0, memory_order_release);
     return NULL;
 }
 
-/* Takes the mark down: the submission is over, and counted. */
-static inline void gate_leave(struct gate_mark *mark)
+/* The submission is over: counts it and takes the mark down, or back to the outer one's. */
+static inline void gate_leave(struct gate_mark *mark, uintptr_t outer)
 {
-    atomic_store_explicit(&mark->entered,
-                          atomic_load_explicit(&mark->entered, memory_order_relaxed) + 1,
-                          memory_order_release);
+    uint64_t before = atomic_load_explicit(&mark->submissions, memory_order_relaxed);
+    atomic_store_explicit(&mark->submissions, before + 1, memory_order_relaxed);
+    atomic_store_explicit(&mark->inside, outer, memory_order_release);
 }
 
 /* The slow way: waits for the token, for room under the bound on run-ahead, sorts out captures and
- * devices. Afterwards work may be submitted, until gate_leave_slow. Blocking while another client
- * holds the GPU. */
+ * devices. Afterwards work may be submitted, until gate_leave_slow. Only pass->here is set before.
+ * Blocking while another client holds the GPU. */
 void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread);
 void gate_leave_slow(struct gate_pass *pass, CUresult rc);
 
@@ -203,6 +212,10 @@ bool gate_open(struct gate *gate, uint64_t token);
 
 /* Opens it again in the turn in which it was closed; the keeper alone may. */
 bool gate_relent(struct gate *gate, uint64_t token);
+
+/* The personality of the fast way's frames: an exception, a cancellation or the end of the thread
+ * goes through one, so its submission is over. Called by the program's unwinder. */
+int gate_unwind(int version, int actions, uint64_t class, void *exception, void *context);
 
 /* This thread's record, made when it lacks one; NULL when there is no memory. */
 struct gate_mark *gate_mark_get(void);

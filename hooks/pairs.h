@@ -1,6 +1,7 @@
 /*
  * pairs: turns a row's `type, name, type, name, ...` into a parameter list (PAIRS_DECLARE) or
- * an argument list (PAIRS_PASS).
+ * an argument list (PAIRS_PASS), or the bits of those that are at most four bytes wide, the first
+ * parameter's lowest (PAIRS_NARROW).
  * Up to twelve parameters, which is one more than any driver function in hooks.def has.
  */
 #ifndef CUSLICE_HOOKS_PAIRS_H
@@ -32,6 +33,19 @@
 #define PAIRS_P11(t, n, ...) n, PAIRS_P10(__VA_ARGS__)
 #define PAIRS_P12(t, n, ...) n, PAIRS_P11(__VA_ARGS__)
 
+#define PAIRS_N1(t, n) (sizeof(t) <= 4)
+#define PAIRS_N2(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N1(__VA_ARGS__) << 1)
+#define PAIRS_N3(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N2(__VA_ARGS__) << 1)
+#define PAIRS_N4(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N3(__VA_ARGS__) << 1)
+#define PAIRS_N5(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N4(__VA_ARGS__) << 1)
+#define PAIRS_N6(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N5(__VA_ARGS__) << 1)
+#define PAIRS_N7(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N6(__VA_ARGS__) << 1)
+#define PAIRS_N8(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N7(__VA_ARGS__) << 1)
+#define PAIRS_N9(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N8(__VA_ARGS__) << 1)
+#define PAIRS_N10(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N9(__VA_ARGS__) << 1)
+#define PAIRS_N11(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N10(__VA_ARGS__) << 1)
+#define PAIRS_N12(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N11(__VA_ARGS__) << 1)
+
 #define PAIRS_PICK(a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7, a8, b8, a9, b9, a10, \
                    b10, a11, b11, a12, b12, count, ...) \
     count
@@ -42,5 +56,6 @@
 #define PAIRS_JOIN(a, b) PAIRS_JOIN_(a, b)
 #define PAIRS_DECLARE(...) PAIRS_JOIN(PAIRS_D, PAIRS_COUNT(__VA_ARGS__))(__VA_ARGS__)
 #define PAIRS_PASS(...) PAIRS_JOIN(PAIRS_P, PAIRS_COUNT(__VA_ARGS__))(__VA_ARGS__)
+#define PAIRS_NARROW(...) PAIRS_JOIN(PAIRS_N, PAIRS_COUNT(__VA_ARGS__))(__VA_ARGS__)
 
 #endif

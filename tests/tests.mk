@@ -22,4 +22,16 @@ $(GPU_CLIENTS): $(B)/%: $(B)/obj/%.o $(OBJ_client) $(SIM_DRIVER)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(B)/sim/libcuda.so.1 -lm -ldl $(LDLIBS)
 EXTRA_CHECK += $(GPU_CLIENTS)
 
+# The benchmark's driver, which does nothing, with launches that call back.
+FRAMES_DRIVER := $(B)/tests/integration/frames/libcuda.so.1
+$(B)/obj/tests/integration/frames/driver.o: tests/integration/frames/driver.c Makefile
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(call compile,$@,$(CUDA_INC) -fPIC -fvisibility=hidden -D__CUDA_API_PUSH_VISIBILITY_DEFAULT) $<
+$(FRAMES_DRIVER): $(B)/obj/tests/integration/frames/driver.o $(B)/obj/bench/stub/driver.o
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(SHARED_FLAGS) -Wl,-soname,$(@F) -Wl,-Bsymbolic -o $@ $^ -ldl $(LDLIBS)
+EXTRA_CHECK += $(FRAMES_DRIVER)
+
 -include tests/multi/multi.mk

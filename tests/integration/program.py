@@ -11,14 +11,17 @@ import farm
 class Program:
     """One run of $B/tests/integration/NAME; ended with the farm if it is still there."""
 
-    def __init__(self, place, tag, name, *words, log=None, sim=None, preload=None, **settings):
+    def __init__(self, place, tag, name, *words, log=None, sim=None, preload=None,
+                 library_path=None, **settings):
+        """`library_path`: where another driver than the simulated one lies."""
         self.tag = tag
         self.log_path = log or os.path.join(place.place, "%s.%d.log" % (tag, len(place.workers)))
         with open(self.log_path, "ab") as errors:
             self.process = subprocess.Popen(
                 [os.path.join(farm.B, "tests/integration", name), *[str(word) for word in words]],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                env=place.environment(tag, sim, preload, **settings))
+                env=dict(place.environment(tag, sim, preload, **settings),
+                         **({"LD_LIBRARY_PATH": library_path} if library_path else {})))
         self.pid = self.process.pid
         place.workers.append(self)
 
