@@ -168,6 +168,9 @@ $(B)/gen/hook_names.h: hooks/hooks.def hooks/names.sh
 	@mkdir -p $(@D)
 	$(Q)hooks/names.sh '$(CC)' > $@
 
+# Its assembly names functions and variables of other files, which link-time optimisation must see.
+$(B)/obj/hooks/entry.o: CFLAGS_ALL += -fno-lto
+
 # ---- Products ----------------------------------------------------------------------------------
 
 EXPORTS := $(wildcard hooks/libcuslice.map)
