@@ -4,16 +4,21 @@
  *   launch direct|looked-up COUNT BATCH   calls of cuLaunchKernel, through the link or through the
  *                                         pointer that cuGetProcAddress gives; a synchronise, not
  *                                         timed, after every BATCH of them
+ *   threads N COUNT                       COUNT calls in each of N threads at once; answered by the
+ *                                         CPU time of all
  *   memory LIVE COUNT                     pairs of cuMemFree and cuMemAlloc, each on one of LIVE
  *                                         allocations picked at random
  *
  * Each is answered by the nanoseconds that all COUNT took together. Prints "ready" first; the end
- * of the input is its end. A plain CUDA client, one thread, the legacy stream.
+ * of the input is its end. A plain CUDA client, the legacy stream, one thread but for `threads`.
  */
 #include "client.h"
 
+#include <time.h>
+
 #define CALL_BYTES 4096u
 #define CALL_LIVE_MAX 1000000u
+#define CALL_THREADS_MAX 64u
 
 typedef CUresult call_launch_function(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
                                       unsigned, unsigned, CUstream, void **, void **);
@@ -65,6 +70,60 @@ static uint64_t call_launch(struct call *call, call_launch_function *launch, uin
     return ns;
 }
 
+struct call_thread {
+    const struct call *call;
+    pthread_barrier_t *together;
+    uint64_t count;
+    uint64_t ns; /* of its CPU time */
+};
+
+static uint64_t call_cpu_time(void)
+{
+    struct timespec now;
+
+    CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0, "no clock");
+    return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+static void *call_thread_run(void *arg)
+{
+    struct call_thread *thread = arg;
+    call_launch_function *launch = thread->call->direct;
+    CUfunction noop = thread->call->client.noop;
+    CUresult bad = CUDA_SUCCESS;
+
+    client_adopt(&thread->call->client);
+    CHECK_CU(launch(noop, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    pthread_barrier_wait(thread->together);
+    uint64_t start = call_cpu_time();
+    for (uint64_t i = 0; i < thread->count; i++)
+        bad |= launch(noop, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    thread->ns = call_cpu_time() - start;
+    CHECK_CU(bad);
+    return NULL;
+}
+
+static uint64_t call_threads(const struct call *call, unsigned n, uint64_t count)
+{
+    static struct call_thread thread[CALL_THREADS_MAX];
+    pthread_t id[CALL_THREADS_MAX];
+    pthread_barrier_t together;
+    uint64_t ns = 0;
+
+    CHECK(pthread_barrier_init(&together, NULL, n) == 0, "no barrier");
+    for (unsigned i = 0; i < n; i++) {
+        thread[i] = (struct call_thread){call, &together, count, 0};
+        id[i] = client_thread(call_thread_run, &thread[i]);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        client_thread_join(id[i]);
+        ns += thread[i].ns;
+    }
+    pthread_barrier_destroy(&together);
+    CHECK_CU(cuCtxSynchronize());
+    return ns;
+}
+
 static void call_keep(struct call *call, unsigned live)
 {
     while (call->live_count < live)
@@ -98,7 +157,7 @@ static uint64_t call_memory(struct call *call, unsigned live, uint64_t count)
 static void call_answer(struct call *call, const char *line)
 {
     unsigned long long count, batch;
-    unsigned live;
+    unsigned live, threads;
     char way[16];
     uint64_t ns;
 
@@ -106,6 +165,9 @@ static void call_answer(struct call *call, const char *line)
         CHECK(count && batch, "nothing to measure: %s", line);
         ns =
             call_launch(call, strcmp(way, "direct") ? call->looked_up : call->direct, count, batch);
+    } else if (sscanf(line, "threads %u %llu", &threads, &count) == 2) {
+        CHECK(threads && threads <= CALL_THREADS_MAX && count, "out of range: %s", line);
+        ns = call_threads(call, threads, count);
     } else {
         CHECK(sscanf(line, "memory %u %llu", &live, &count) == 2, "cannot read: %s", line);
         CHECK(live && live <= CALL_LIVE_MAX && count, "out of range: %s", line);

@@ -397,7 +397,8 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
             meter_after(gate, pass, !guest.overlaps);
             gate_late(pass);
         }
-        atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
+        if (guest.gates > 1)
+            atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
         gate_leave(pass->mark, pass->outer);
     }
     if (rc != CUDA_SUCCESS && guest_attached())

@@ -10,6 +10,12 @@ from parts.stage import Failed, output
 LAUNCH_ROUNDS = 101
 MEMORY_ROUNDS = 51
 GPU_LAUNCH_ROUNDS = 15
+THREAD_ROUNDS = 51
+FLAT_ROUNDS = 301  # short ones: the figure is a small difference
+FLAT_LIMIT_NS = 0.5
+THREADS = (1, 2, 4, 8, 16)
+NEIGHBOURS = 255
+VARIABLES = 200
 START_COUNT = 400
 START_LIMIT_MS = 0.3
 LIVE = (1, 1000, 100000)
@@ -23,20 +29,24 @@ def cpus():
 class Launches:
     """One of them per way of running the client; all alive at once, each with a ring of its own."""
 
-    def __init__(self, stage, preload, neighbour=False):
+    def __init__(self, stage, preload, neighbours=0, pinned=True, **variables):
         driver = "gpu" if stage.gpu else "stub"
         ring = stage.directory() if preload else None
         command = [stage.program("call_client")]
-        self.client = stage.client(command, stage.environment(driver, ring, CUSLICE_TENANT="a"),
-                                   cpu=cpus()[-1])
+        self.client = stage.client(
+            command, stage.environment(driver, ring, CUSLICE_TENANT="a", **variables),
+            cpu=cpus()[-1] if pinned else None)
         self.client.ready()
-        if neighbour:
+        for _ in range(neighbours):
             idle = stage.client(command, stage.environment(driver, ring, CUSLICE_TENANT="b"),
                                 cpu=cpus()[0])
             idle.ready()
 
     def launch(self, way, count, batch):
         return int(self.client.ask("launch %s %d %d" % (way, count, batch))) / count
+
+    def threads(self, n, count):
+        return int(self.client.ask("threads %d %d" % (n, count))) / count / n
 
     def memory(self, live, count):
         return int(self.client.ask("memory %d %d" % (live, count))) / count
@@ -46,7 +56,7 @@ def measure_launches(stage, report):
     """On hardware in batches that fit the launch queue, so that no launch waits for the device."""
     count, batch = (8192, 256) if stage.gpu else (100000, 100000)
     bare, alone = Launches(stage, False), Launches(stage, True)
-    beside = Launches(stage, True, neighbour=True)
+    beside = Launches(stage, True, neighbours=1)
     ways = {"direct": "linked", "looked-up": "by cuGetProcAddress"}
     got = {}
     for _ in range(GPU_LAUNCH_ROUNDS if stage.gpu else LAUNCH_ROUNDS):
@@ -60,6 +70,38 @@ def measure_launches(stage, report):
         for way, how in ways.items():
             report.add("a launch, %s, %s" % (how, text), "ns", got[name, way], got["bare", way],
                        "difference")
+
+
+def measure_flatness(stage, report):
+    """What must not cost more the more of it there is."""
+    variables = {"BENCH_VARIABLE_%d" % i: "a value of some length" for i in range(VARIABLES)}
+    arms = (("alone", Launches(stage, True), 20000),
+            ("variables", Launches(stage, True, **variables), 20000),
+            ("one", Launches(stage, True, neighbours=1), 2500),
+            ("many", Launches(stage, True, neighbours=NEIGHBOURS), 2500))
+    got = {}
+    for _ in range(FLAT_ROUNDS):
+        for name, arm, count in arms:
+            got.setdefault(name, []).append(arm.launch("direct", count, count))
+    stage.end()
+    report.add("a launch, no other client, %d environment variables" % VARIABLES, "ns",
+               got["variables"], got["alone"], "difference", FLAT_LIMIT_NS)
+    report.add("a launch beside %d idle clients" % NEIGHBOURS, "ns", got["many"], got["one"],
+               "difference", FLAT_LIMIT_NS)
+
+
+def measure_threads(stage, report):
+    """In CPU time, so that more threads than CPUs do not wait for one another in the figure."""
+    bare, alone = (Launches(stage, preload, pinned=False) for preload in (False, True))
+    got = {}
+    for _ in range(THREAD_ROUNDS):
+        for n in THREADS:
+            for name, arm in (("bare", bare), ("alone", alone)):
+                got.setdefault((name, n), []).append(arm.threads(n, 100000))
+    stage.end()
+    for n in THREADS:
+        report.add("a launch in each of %d threads, no other client" % n, "ns of CPU",
+                   got["alone", n], got["bare", n], "difference")
 
 
 def instructions(stage, ring, count):
