@@ -7,6 +7,7 @@
  *   frames_client step          one launch, instruction by instruction, each with a walk up the
  *                               stack; prints how many instructions of the hook there are
  *   frames_client nested        launches within launches
+ *   frames_client turns         the same in several threads for a while, in turns with a neighbour
  *   frames_client signals       a signal at each instruction, whose handler launches
  *   frames_client throw LIBRARY C++ exceptions through a launch
  *   frames_client jump          longjmp out of a launch
@@ -29,10 +30,12 @@
 #define DEPTH 64
 #define NESTED 3
 #define ROUNDS 20
+#define TURNS_NS (1500 * MS)
+#define TURNS_THREADS 3
 
 static struct client client;
 static CUstream stream;
-static unsigned long launches;
+static _Atomic unsigned long launches;
 
 /* The return address of the launch that is looked at. */
 static void *volatile caller;
@@ -231,6 +234,26 @@ static void run_nested(void)
     nest_thread(NULL);
 }
 
+static void *turns_thread(void *until)
+{
+    client_adopt(&client);
+    while (client_now() < *(uint64_t *)until)
+        nest((void *)(uintptr_t)NESTED);
+    return NULL;
+}
+
+static void run_turns(void)
+{
+    uint64_t until = client_now() + TURNS_NS;
+    pthread_t thread[TURNS_THREADS];
+
+    for (int i = 0; i < TURNS_THREADS; i++)
+        thread[i] = client_thread(turns_thread, &until);
+    for (int i = 0; i < TURNS_THREADS; i++)
+        client_thread_join(thread[i]);
+    printf("late_ms %lu\n", (unsigned long)((client_now() - until) / MS));
+}
+
 /* ---- Out of a launch, and never back --------------------------------------------------------- */
 
 static void (*throw_it)(void);
@@ -342,9 +365,9 @@ int main(int count, char **word)
     const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"arguments", run_arguments}, {"step", run_step},     {"nested", run_nested},
-               {"signals", run_signals},     {"jump", run_jump},     {"exit", run_exit},
-               {"fork", run_fork},           {"probe", launch_plain}};
+    } all[] = {{"arguments", run_arguments}, {"step", run_step},       {"nested", run_nested},
+               {"turns", run_turns},         {"signals", run_signals}, {"jump", run_jump},
+               {"exit", run_exit},           {"fork", run_fork},       {"probe", launch_plain}};
 
     CHECK(count > 1, "what?");
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -103,6 +103,23 @@ def check_nested():
     one("nested")
 
 
+def check_turns():
+    """Those that wait inside of another launch wait for their turn, and do not hold up the other
+    client's."""
+    with Frames() as frames:
+        clients = {tag: frames.client(tag, "turns") for tag in ("a", "b")}
+        found = {tag: last_launch(client) for tag, client in clients.items()}
+        gpu = frames.place.gpu()
+        for tag, (launches, said) in found.items():
+            late = int(said[0].split()[1])
+            print("turns: %s: %d launches, %d ms late" % (tag, launches, late))
+            check(late < 5000, "turns: %s ends %d ms late" % (tag, late))
+            equal(clients[tag].finish()[0], 0, "turns: exit status")
+            equal(frames.launches(tag), launches, "turns: launches in the books")
+        check(gpu["handovers"] > 20, "only %d turns" % gpu["handovers"])
+        equal(sum(tenant["revocations"] for tenant in gpu["tenants"]), 0, "revocations")
+
+
 def check_signals():
     if not SANITIZED:
         one("signals", alike=False)
@@ -132,5 +149,5 @@ def check_fork():
     one("fork")
 
 
-farm.run(check_arguments, check_step, check_nested, check_signals, check_throw, check_jump,
-         check_exit, check_fork)
+farm.run(check_arguments, check_step, check_nested, check_turns, check_signals, check_throw,
+         check_jump, check_exit, check_fork)
