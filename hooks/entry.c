@@ -33,6 +33,7 @@
     FAST(name, entry_slow_##name, __VA_ARGS__) \
     CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
+        FAST_UNWIND(); \
         struct gate_pass pass = {.here = HERE}; \
         gate_enter_slow(&pass, stream_, flavour); \
         CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
@@ -43,6 +44,7 @@
 #define COPY(name, within, stream_, flavour, after, ...) \
     static __attribute__((noinline)) CUresult entry_gated_##name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
+        FAST_UNWIND(); \
         struct gate_pass pass = {.here = HERE}; \
         gate_enter_slow(&pass, stream_, flavour); \
         CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \

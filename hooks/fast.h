@@ -32,11 +32,16 @@
 #define FAST_IN_C 1
 #endif
 
+/* In a function with a submission: gate_unwind hears when an exception passes through its frame. */
+#define FAST_PERSONALITY ".cfi_personality 0x1b, gate_unwind\n"
+#define FAST_UNWIND() __asm__ volatile(FAST_PERSONALITY)
+
 #ifdef FAST_IN_C
 
 #define FAST(name, slow, ...) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
+        FAST_UNWIND(); \
         struct gate_mark *mark = gate_enter((uintptr_t)__builtin_frame_address(0)); \
         if (__builtin_expect(mark == NULL, 0)) \
             return slow(PAIRS_PASS(__VA_ARGS__)); \
@@ -67,44 +72,43 @@ _Static_assert(offsetof(struct guest, gate) == 0, "fast.h reads the first gate's
     __attribute__((naked)) CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         __asm__ volatile( \
-            ".cfi_personality 0x1b, gate_unwind\n" \
-            "movq gate_mark_mine@gottpoff(%%rip), %%rax\n" \
-            "movq %%fs:(%%rax), %%rax\n" \
-            "cmpq %%rsp, %c[inside](%%rax)\n" /* 1 */ \
-            "ja 8f\n" \
-            "movq %%rsp, %c[inside](%%rax)\n" \
-            "movq guest+%c[lease](%%rip), %%r11\n" /* 2 */ \
-            "testq %%r11, %%r11\n" \
-            "jz 9f\n" \
-            "movq guest+%c[token](%%rip), %%r10\n" \
-            "cmpq %%r11, (%%r10)\n" \
-            "jne 9f\n" \
-            "movq real+%c[real](%%rip), %%r11\n" /* 3 */ \
-            ".if %c[pad]\n" \
-            "subq $%c[pad], %%rsp\n" \
-            ".cfi_adjust_cfa_offset %c[pad]\n" \
-            ".endif\n" \
-            ".set fast_left, %c[stack]\n" \
-            ".rept %c[stack]\n" \
-            ".set fast_left, fast_left - 1\n" \
-            ".if (%c[narrow] >> fast_left) & 1\n" \
-            "movl 8*%c[stack]+%c[pad](%%rsp), %%eax\n" \
-            "pushq %%rax\n" \
-            ".else\n" \
-            "pushq 8*%c[stack]+%c[pad](%%rsp)\n" \
-            ".endif\n" \
-            ".cfi_adjust_cfa_offset 8\n" \
-            ".endr\n" \
-            "callq *%%r11\n" \
-            "addq $8*%c[stack]+%c[pad], %%rsp\n" \
-            ".cfi_adjust_cfa_offset -(8*%c[stack]+%c[pad])\n" \
-            "movq gate_mark_mine@gottpoff(%%rip), %%rcx\n" /* 4 */ \
-            "movq %%fs:(%%rcx), %%rcx\n" \
-            "incq %c[submissions](%%rcx)\n" \
-            "movq $0, %c[inside](%%rcx)\n" \
-            "retq\n" \
-            "9: movq $0, %c[inside](%%rax)\n" \
-            "8: jmp " #slow "\n" \
+            FAST_PERSONALITY "movq gate_mark_mine@gottpoff(%%rip), %%rax\n" \
+                             "movq %%fs:(%%rax), %%rax\n" \
+                             "cmpq %%rsp, %c[inside](%%rax)\n" /* 1 */ \
+                             "ja 8f\n" \
+                             "movq %%rsp, %c[inside](%%rax)\n" \
+                             "movq guest+%c[lease](%%rip), %%r11\n" /* 2 */ \
+                             "testq %%r11, %%r11\n" \
+                             "jz 9f\n" \
+                             "movq guest+%c[token](%%rip), %%r10\n" \
+                             "cmpq %%r11, (%%r10)\n" \
+                             "jne 9f\n" \
+                             "movq real+%c[real](%%rip), %%r11\n" /* 3 */ \
+                             ".if %c[pad]\n" \
+                             "subq $%c[pad], %%rsp\n" \
+                             ".cfi_adjust_cfa_offset %c[pad]\n" \
+                             ".endif\n" \
+                             ".set fast_left, %c[stack]\n" \
+                             ".rept %c[stack]\n" \
+                             ".set fast_left, fast_left - 1\n" \
+                             ".if (%c[narrow] >> fast_left) & 1\n" \
+                             "movl 8*%c[stack]+%c[pad](%%rsp), %%eax\n" \
+                             "pushq %%rax\n" \
+                             ".else\n" \
+                             "pushq 8*%c[stack]+%c[pad](%%rsp)\n" \
+                             ".endif\n" \
+                             ".cfi_adjust_cfa_offset 8\n" \
+                             ".endr\n" \
+                             "callq *%%r11\n" \
+                             "addq $8*%c[stack]+%c[pad], %%rsp\n" \
+                             ".cfi_adjust_cfa_offset -(8*%c[stack]+%c[pad])\n" \
+                             "movq gate_mark_mine@gottpoff(%%rip), %%rcx\n" /* 4 */ \
+                             "movq %%fs:(%%rcx), %%rcx\n" \
+                             "incq %c[submissions](%%rcx)\n" \
+                             "movq $0, %c[inside](%%rcx)\n" \
+                             "retq\n" \
+                             "9: movq $0, %c[inside](%%rax)\n" \
+                             "8: jmp " #slow "\n" \
             : \
             : [stack] "i"(FAST_STACK(__VA_ARGS__)), [pad] "i"(FAST_PAD(__VA_ARGS__)), \
               [narrow] "i"(FAST_NARROW(__VA_ARGS__)), [real] "i"(offsetof(struct real, name)), \

@@ -93,8 +93,10 @@ int gate_unwind(int version, int actions, uint64_t class, void *exception, void 
 {
     struct gate_mark *mark = gate_mark_mine;
     (void)version, (void)class, (void)exception, (void)context;
-    if ((actions & GATE_UNWIND_CLEANUP) && mark != &gate_nobody)
-        gate_leave(mark, 0);
+    if (!(actions & GATE_UNWIND_CLEANUP) || mark == &gate_nobody || !mark->inside)
+        return GATE_UNWIND_ON;
+    gate_leave(mark, mark->nested ? mark->inside : 0);
+    mark->nested -= mark->nested > 0;
     return GATE_UNWIND_ON;
 }
 
@@ -368,6 +370,8 @@ void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
     pass->mark = gate_mark_get();
     if (pass->mark && pass->mark->inside > pass->here)
         pass->outer = pass->mark->inside;
+    if (pass->mark)
+        pass->mark->nested = pass->outer ? pass->mark->nested + 1 : 0;
     pass->gate = pass->mark ? gate_of_stream(pass->stream) : NULL;
     pass->context = contexts_note();
     if (pass->gate && guest.captures && streams_capturing(pass->stream))
@@ -401,6 +405,8 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
             atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
         gate_leave(pass->mark, pass->outer);
     }
+    if (pass->outer)
+        pass->mark->nested -= pass->mark->nested > 0;
     if (rc != CUDA_SUCCESS && guest_attached())
         contexts_check(rc);
     errno = error;

@@ -40,6 +40,7 @@ struct gate_mark {
     _Atomic uint64_t books;       /* odd = inside the ledger */
     struct gate *_Atomic gate;    /* which one it is inside of, NULL = of more than one; matters
                                      with several devices */
+    unsigned nested;              /* submissions made inside of the one that the mark is of */
     _Atomic bool taken;
     struct gate_mark *next;
 };
@@ -213,8 +214,8 @@ bool gate_open(struct gate *gate, uint64_t token);
 /* Opens it again in the turn in which it was closed; the keeper alone may. */
 bool gate_relent(struct gate *gate, uint64_t token);
 
-/* The personality of the fast way's frames: an exception, a cancellation or the end of the thread
- * goes through one, so its submission is over. Called by the program's unwinder. */
+/* The personality of hooks that submit: an exception, a cancellation or the end of the thread goes
+ * through such a frame, so its submission is over. Called by the program's unwinder. */
 int gate_unwind(int version, int actions, uint64_t class, void *exception, void *context);
 
 /* This thread's record, made when it lacks one; NULL when there is no memory. */

@@ -23,7 +23,7 @@
 #define HANDLE(type) ((type)(void *)&stub_thing)
 
 static char stub_thing;
-static CUcontext stub_current;
+static __thread __attribute__((tls_model("initial-exec"))) CUcontext stub_current;
 static CUdeviceptr stub_next = UINT64_C(0x7f0000000000);
 static CUdeviceptr stub_freed[STUB_FREED];
 static unsigned stub_freed_count;
