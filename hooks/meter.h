@@ -48,10 +48,10 @@ struct meter {
     bool mixed;             /* more than one was */
     uint64_t given_up;      /* the last marker when a launch last waited in vain */
     uint64_t given_up_ns;
-    unsigned proofs;    /* in a row, that kernels of this program wait for its threads */
-    _Atomic bool blind; /* work may be on the GPU that the meter did not see submitted */
-    bool relenting;     /* a drain waits for threads at the gate: they wait less here */
-    bool relaxed;       /* no bound until something is seen done */
+    unsigned proofs;      /* in a row, that kernels of this program wait for its threads */
+    _Atomic bool blind;   /* work may be on the GPU that the meter did not see submitted */
+    bool relenting;       /* a drain waits for threads at the gate: they wait less here */
+    _Atomic bool relaxed; /* no bound until something is seen done; read without the lock */
 };
 
 /* Before a launch: waits until the bound leaves room for it. Bounded itself. */
