@@ -40,8 +40,9 @@ static _Atomic unsigned long launches;
 /* The return address of the launch that is looked at. */
 static void *volatile caller;
 
-/* Never inlined, and not a tail call: it has one return address in the program. */
 static _Atomic CUresult last;
+
+/* Never inlined, and not a tail call: it has one return address in the program. */
 static __attribute__((noinline)) CUresult launch(frames_callback *callback, void *arg)
 {
     void *extra[] = {NULL, arg}, *params[] = {stream, extra};
