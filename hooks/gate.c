@@ -59,6 +59,8 @@ static struct gate_mark *gate_mark_reuse(void)
     return NULL;
 }
 
+_Static_assert(sizeof(struct gate_mark) <= 64, "a record is one cache line");
+
 static struct gate_mark *gate_mark_new(void)
 {
     struct gate_mark *mark = aligned_alloc(64, 64);
