@@ -58,7 +58,7 @@ static __attribute__((noinline)) void charge_wait_for_books(struct gate_mark *ma
 /* The ring whose books may be used until charge_put. */
 static inline struct ring *charge_get(struct gate *gate, struct gate_mark **mark)
 {
-    *mark = gate_mark_mine ? gate_mark_mine : gate_mark_get();
+    *mark = gate_mark_mine != &gate_nobody ? gate_mark_mine : gate_mark_get();
     if (*mark && !charge_mark(*mark))
         charge_wait_for_books(*mark);
     return atomic_load_explicit(&gate->ring, memory_order_relaxed);

@@ -81,9 +81,10 @@
     }
 
 #define GRAPH(name, graph_, stream_, flavour, ...) \
-    static CUresult entry_gated_##name(PAIRS_DECLARE(__VA_ARGS__)) \
+    static __attribute__((noinline)) CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
-        struct gate_pass pass; \
+        FAST_UNWIND(); \
+        struct gate_pass pass = {.here = HERE}; \
         gate_enter_slow(&pass, stream_, flavour); \
         CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
         gate_leave_slow(&pass, rc); \
@@ -91,14 +92,15 @@
     } \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
+        FAST_UNWIND(); \
         struct pools_take take; \
         if (!pools_graph_reserve(&take, graph_)) \
             return CUDA_ERROR_OUT_OF_MEMORY; \
-        struct gate_mark *mark = gate_enter(); \
+        struct gate_mark *mark = gate_enter(HERE); \
         CUresult rc = mark ? real.name(PAIRS_PASS(__VA_ARGS__)) \
-                           : entry_gated_##name(PAIRS_PASS(__VA_ARGS__)); \
+                           : entry_slow_##name(PAIRS_PASS(__VA_ARGS__)); \
         if (mark) \
-            gate_leave(mark); \
+            gate_leave(mark, 0); \
         return pools_graph_settle(&take, graph_, rc); \
     }
 

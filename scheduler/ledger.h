@@ -15,8 +15,9 @@
 
 enum ledger_cap { LEDGER_TENANT, LEDGER_PROCESS };
 
-/* Reserves bytes before the driver is asked. errno is kept. 0; -ENOMEM, with *which cap refused. Every reservation
- * that succeeded is given back once, by ledger_release, when the driver failed or on free. */
+/* Reserves bytes before the driver is asked. 0; -ENOMEM, with *which cap refused. errno is kept.
+ * Every reservation that succeeded is given back once, by ledger_release, when the driver failed or
+ * on free. */
 int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which);
 
 /* Reserves without asking the caps (observe mode); 0, or -ENOMEM where a cap would have refused.

@@ -25,7 +25,8 @@ QUIET = 0.04  # seconds in which a launch that is not gated would have returned
 def rows():
     with open(os.path.join(farm.REPO, "hooks/hooks.def")) as file:
         text = file.read()
-    found = re.findall(r"^GATE\((\w+), (.*?), (LEGACY|PER_THREAD)", text, re.MULTILINE)
+    found = re.findall(r"^(?:GATE|GRAPH)\((\w+), (.*?), (LEGACY|PER_THREAD)", text,
+                       re.MULTILINE)
     check(len(found) > 30, "%d rows found in hooks.def" % len(found))
     return [(name, stream != "NULL") for name, stream, _ in found]
 
