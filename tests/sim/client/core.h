@@ -128,6 +128,8 @@ struct region {
 bool region_find(uint64_t address, struct region *out);
 CUresult region_add(const struct region *region);
 bool region_remove(uint64_t address, struct region *out);
+/* Whether anything is known inside a range. */
+bool region_any(uint64_t address, uint64_t bytes);
 void region_forget_context(struct context *context);
 /* Where this process reads and writes device address `address`. */
 void *region_host(uint64_t address);
@@ -209,16 +211,20 @@ void shared_put_later(void *address, struct stream *stream, uint64_t seq);
 struct shared_memory {
     uint32_t device;
     uint64_t address, bytes; /* of the device's allocation */
+    uint64_t serial;         /* which tells it from a later one at the same place */
 };
-/* One more holder of an allocation, whoever made it; memory_put is the way back. */
-CUresult share_hold(CUdeviceptr address);
+/* One more holder of an allocation, whoever made it, until the context's end (NULL: the process's);
+ * memory_put is the way back. */
+CUresult share_hold(const struct context *context, const struct shared_memory *shared);
 CUresult share_close(CUdeviceptr address);
-bool physical_describe(CUmemGenericAllocationHandle handle, struct shared_memory *shared);
+bool physical_describe(CUmemGenericAllocationHandle handle, unsigned type,
+                       struct shared_memory *shared);
 /* One more, one fewer, mapping of a tile pool. */
 struct physical *physical_map(CUmemGenericAllocationHandle handle, unsigned device, uint64_t offset,
                               uint64_t bytes, CUdeviceptr *address);
 CUresult physical_unmap(struct physical *physical);
-CUresult physical_import(CUmemGenericAllocationHandle *handle, const struct shared_memory *shared);
+CUresult physical_import(CUmemGenericAllocationHandle *handle, unsigned type,
+                         const struct shared_memory *shared);
 bool pool_exportable(CUmemoryPool pool, uint32_t *device);
 bool pool_imported(CUmemoryPool pool);
 CUresult pool_import(CUmemoryPool *pool, unsigned device);

@@ -263,6 +263,8 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
     if (attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     *pi = 0;
+    if (attrib == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)
+        *pi = sim.fabric;
     if (attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
         *pi = (int)identity_bus((unsigned)dev);
     for (unsigned i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)

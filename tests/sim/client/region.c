@@ -43,6 +43,19 @@ bool region_find(uint64_t address, struct region *out)
     return found;
 }
 
+bool region_any(uint64_t address, uint64_t bytes)
+{
+    bool found;
+    size_t above;
+
+    pthread_mutex_lock(&lock);
+    above = region_above(address);
+    found = (above && address - table[above - 1]->address < table[above - 1]->bytes) ||
+            (above < count && table[above]->address - address < bytes);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 static bool region_grow(void)
 {
     struct region **bigger;

@@ -24,11 +24,22 @@ struct token {
 };
 _Static_assert(sizeof(struct token) <= CU_IPC_HANDLE_SIZE, "fits a handle");
 
-CUresult share_hold(CUdeviceptr address)
+CUresult share_hold(const struct context *context, const struct shared_memory *shared)
 {
-    uint64_t in[] = {address};
+    uint64_t in[] = {shared->address, shared->serial, 0, context ? context->slot : SIM_CONTEXTS};
 
-    return call_device(CALL_SHARE, in, 1, NULL, NULL);
+    return call_device(CALL_SHARE, in, 4, NULL, NULL);
+}
+
+/* What tells the allocation from a later one at its place. */
+static CUresult share_identify(struct shared_memory *shared)
+{
+    uint64_t in[] = {shared->address, 0, 1, 0}, out[4];
+    CUresult result = call_device(CALL_SHARE, in, 4, out, NULL);
+
+    if (!result)
+        shared->serial = out[1];
+    return result;
 }
 
 static bool token_valid(const struct token *token, enum share_kind kind)
@@ -79,6 +90,9 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     token.memory.device = region.device;
     token.memory.address = region.address;
     token.memory.bytes = region.bytes;
+    result = share_identify(&token.memory);
+    if (result)
+        return result;
     memset(pHandle, 0, sizeof(*pHandle));
     memcpy(pHandle, &token, sizeof(token));
     return CUDA_SUCCESS;
@@ -93,7 +107,7 @@ static CUresult share_import(struct context *context, const struct token *token,
     if (region_find(token->memory.address + token->offset, &region))
         return region.kind == REGION_IMPORTED ? CUDA_ERROR_ALREADY_MAPPED
                                               : CUDA_ERROR_INVALID_CONTEXT;
-    result = share_hold(token->memory.address);
+    result = share_hold(context, &token->memory);
     if (result)
         return result;
     region = (struct region){
@@ -163,6 +177,22 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 
 /* --- physical memory --- */
 
+static CUresult token_to_fabric(const struct token *token, CUmemFabricHandle *out)
+{
+    _Static_assert(sizeof(*token) <= sizeof(*out), "fits a handle");
+    memset(out, 0, sizeof(*out));
+    memcpy(out, token, sizeof(*token));
+    return CUDA_SUCCESS;
+}
+
+static CUresult token_from_fabric(const CUmemFabricHandle *handle, struct token *token)
+{
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(token, handle, sizeof(*token));
+    return token_valid(token, SHARE_PHYSICAL) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType handleType,
                                       unsigned long long flags)
@@ -174,10 +204,13 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
     result = sim_check();
     if (result)
         return result;
-    if (!shareableHandle || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !physical_describe(handle, &token.memory))
+    if (!shareableHandle || flags || !physical_describe(handle, handleType, &token.memory))
         return CUDA_ERROR_INVALID_VALUE;
-    return token_to_file(&token, shareableHandle);
+    result = share_identify(&token.memory);
+    if (result)
+        return result;
+    return handleType == CU_MEM_HANDLE_TYPE_FABRIC ? token_to_fabric(&token, shareableHandle)
+                                                   : token_to_file(&token, shareableHandle);
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
@@ -190,10 +223,15 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     result = sim_check();
     if (result)
         return result;
-    if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (!handle || (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                    shHandleType != CU_MEM_HANDLE_TYPE_FABRIC))
         return CUDA_ERROR_INVALID_VALUE;
-    result = token_from_file(osHandle, &token, SHARE_PHYSICAL);
-    return result ? result : physical_import(handle, &token.memory);
+    if (shHandleType == CU_MEM_HANDLE_TYPE_FABRIC && !sim.fabric)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    result = shHandleType == CU_MEM_HANDLE_TYPE_FABRIC
+                 ? token_from_fabric(osHandle, &token)
+                 : token_from_file(osHandle, &token, SHARE_PHYSICAL);
+    return result ? result : physical_import(handle, shHandleType, &token.memory);
 }
 
 /* --- pools: an imported one makes nothing, it only opens pointers --- */
@@ -244,6 +282,9 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdevicep
     if (!shareData_out || !pool_describe(ptr, &token.memory, &token.size))
         return CUDA_ERROR_INVALID_VALUE;
     token.offset = ptr - token.memory.address;
+    result = share_identify(&token.memory);
+    if (result)
+        return result;
     memset(shareData_out, 0, sizeof(*shareData_out));
     memcpy(shareData_out, &token, sizeof(token));
     return CUDA_SUCCESS;

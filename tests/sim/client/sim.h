@@ -239,6 +239,7 @@ struct sim {
     bool failing;       /* SIMCUDA_FAIL is set */
     bool null_launch;
     bool log;
+    bool fabric, multicast; /* what the devices say they can do */
     unsigned client;
     unsigned devices;
     struct board *board;

@@ -84,7 +84,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         result = vmm_check_prop(prop);
     if (!result && (!handle || !size || size % GRAIN || flags))
         result = CUDA_ERROR_INVALID_VALUE;
-    if (!result && (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+    if (!result &&
+        (prop->requestedHandleTypes & ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+                                        (sim.fabric ? (unsigned)CU_MEM_HANDLE_TYPE_FABRIC : 0))))
         result = CUDA_ERROR_NOT_SUPPORTED;
     if (result)
         return result;
@@ -175,12 +177,13 @@ CUresult physical_unmap(struct physical *physical)
     return result;
 }
 
-bool physical_describe(CUmemGenericAllocationHandle handle, struct shared_memory *shared)
+bool physical_describe(CUmemGenericAllocationHandle handle, unsigned type,
+                       struct shared_memory *shared)
 {
     const struct physical *physical = vmm_physical(handle);
 
-    if (!physical || physical->host ||
-        physical->prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (!physical || physical->host || !(physical->prop.requestedHandleTypes & type) ||
+        (type & (type - 1)))
         return false;
     shared->device = (unsigned)physical->prop.location.id;
     shared->address = physical->address;
@@ -188,13 +191,14 @@ bool physical_describe(CUmemGenericAllocationHandle handle, struct shared_memory
     return true;
 }
 
-CUresult physical_import(CUmemGenericAllocationHandle *handle, const struct shared_memory *shared)
+CUresult physical_import(CUmemGenericAllocationHandle *handle, unsigned type,
+                         const struct shared_memory *shared)
 {
     struct physical *physical = object_new(OBJECT_PHYSICAL, sizeof(*physical));
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     if (physical)
-        result = share_hold(shared->address);
+        result = share_hold(NULL, shared);
     if (result) {
         if (physical)
             object_end(physical);
@@ -203,7 +207,7 @@ CUresult physical_import(CUmemGenericAllocationHandle *handle, const struct shar
     physical->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     physical->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     physical->prop.location.id = (int)shared->device;
-    physical->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    physical->prop.requestedHandleTypes = (CUmemAllocationHandleType)type;
     physical->address = shared->address;
     physical->bytes = shared->bytes;
     physical->handles = 1;
@@ -224,10 +228,13 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     if (!handle || !region_find((uint64_t)(uintptr_t)addr, &region) ||
         region.kind != REGION_VIRTUAL)
         return CUDA_ERROR_INVALID_VALUE;
-    physical = region.owner;
     pthread_mutex_lock(&lock);
-    physical->handles++;
+    physical = region_find((uint64_t)(uintptr_t)addr, &region) ? region.owner : NULL;
+    if (physical)
+        physical->handles++;
     pthread_mutex_unlock(&lock);
+    if (!physical)
+        return CUDA_ERROR_INVALID_VALUE;
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
     return CUDA_SUCCESS;
 }
@@ -315,8 +322,8 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
     if (result)
         return result;
     pthread_mutex_lock(&lock);
-    for (struct reservation **at = &reservations; *at && !found; at = found ? at : &(*at)->next)
-        if ((*at)->address == ptr && (*at)->bytes == size) {
+    for (struct reservation **at = &reservations; *at; at = &(*at)->next)
+        if ((*at)->address == ptr && (*at)->bytes == size && !region_any(ptr, size)) {
             found = *at;
             *at = found->next;
             break;
@@ -362,12 +369,11 @@ static CUresult vmm_map(uint64_t address, size_t size, struct physical *physical
                             .owner = physical,
                             .backing = physical->address};
     uint64_t in[] = {address, size, physical->address};
-    CUresult result = CUDA_SUCCESS;
+    CUresult result;
 
     if (!vmm_view(physical->address, size, address))
         return CUDA_ERROR_MAP_FAILED;
-    if (!physical->host)
-        result = call_device(CALL_MAP, in, 3, NULL, NULL);
+    result = call_device(CALL_MAP, in, 3, NULL, NULL);
     if (!result)
         result = region_add(&region);
     if (result) {
@@ -382,7 +388,6 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
                   unsigned long long flags)
 {
     struct physical *physical;
-    struct region known;
     CUresult result;
 
     ENTRY();
@@ -391,8 +396,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
         return result;
     pthread_mutex_lock(&lock);
     physical = vmm_physical(handle);
-    if (!physical || offset || flags || size != physical->bytes || ptr % GRAIN ||
-        !vmm_reserved(ptr, size) || region_find(ptr, &known))
+    if (!physical || offset || flags || !size || size % GRAIN || size > physical->bytes ||
+        ptr % GRAIN || !vmm_reserved(ptr, size) || region_any(ptr, size))
         result = CUDA_ERROR_INVALID_VALUE;
     else
         result = vmm_map(ptr, size, physical);
@@ -400,23 +405,41 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     return result;
 }
 
-static CUresult vmm_unmap_one(uint64_t address, uint64_t *bytes)
+/* Whether a range is nothing but mappings, each of them whole if `whole`. */
+static bool vmm_mapped(uint64_t address, uint64_t bytes, bool whole)
+{
+    while (bytes) {
+        struct region region;
+        uint64_t end;
+
+        if (!region_find(address, &region) || region.kind != REGION_VIRTUAL)
+            return false;
+        end = region.address + region.bytes;
+        if (whole && (region.address != address || region.bytes > bytes))
+            return false;
+        if (end - address >= bytes)
+            return true;
+        bytes -= end - address;
+        address = end;
+    }
+    return true;
+}
+
+/* Takes one mapping away; the bytes it had. */
+static uint64_t vmm_unmap_one(uint64_t address)
 {
     struct physical *physical;
     struct region region;
     uint64_t in[3] = {address, 0, 0};
 
-    if (!region_find(address, &region) || region.kind != REGION_VIRTUAL ||
-        region.address != address || region.bytes > *bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (!region_remove(address, &region))
+        return 0;
     physical = region.owner;
-    region_remove(address, NULL);
-    if (!physical->host)
-        call_device(CALL_MAP, in, 3, NULL, NULL);
+    call_device(CALL_MAP, in, 3, NULL, NULL);
     vmm_unview(address, region.bytes);
     physical->mappings--;
-    *bytes = region.bytes;
-    return vmm_drop(physical);
+    vmm_drop(physical);
+    return region.bytes;
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
@@ -434,30 +457,38 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
     if (context && atomic_load(&context->alive))
         context_wait(context);
     pthread_mutex_lock(&lock);
+    if (!vmm_mapped(ptr, size, true))
+        result = CUDA_ERROR_INVALID_VALUE;
     while (size && !result) {
-        uint64_t bytes = size;
+        uint64_t bytes = vmm_unmap_one(ptr);
 
-        result = vmm_unmap_one(ptr, &bytes);
-        if (!result) {
-            ptr += bytes;
-            size -= bytes;
-        }
+        ptr += bytes;
+        size -= bytes;
     }
     pthread_mutex_unlock(&lock);
     return result;
 }
 
+static bool vmm_location_right(const CUmemLocation *location)
+{
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return location->id >= 0 && (unsigned)location->id < sim.devices;
+    return (int)location->type >= 2 && (int)location->type <= 4;
+}
+
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
-    struct region region;
     CUresult result;
 
     ENTRY();
     result = sim_check();
     if (result)
         return result;
-    if (!desc || !count || !size || !region_find(ptr, &region) || region.kind != REGION_VIRTUAL)
+    if (!desc || !count || !size || !vmm_mapped(ptr, size, false))
         return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++)
+        if (!vmm_location_right(&desc[i].location))
+            return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
 

@@ -268,7 +268,8 @@ enum call_op {
     CALL_EVENT_CLOSE,     /* in: board event slot */
     CALL_MAP,             /* in: client address, bytes, memory address (0: unmap) */
     CALL_REGISTER,        /* in: client address, bytes (0: unregister); foreign host memory */
-    CALL_SHARE,           /* in: address; out: bytes: adds a holder to an allocation of anybody */
+    CALL_SHARE,           /* in: address, serial, 1 to ask only, context slot. out: bytes, serial: adds a holder to an
+                             allocation of anybody, if it is still the one of that serial */
     CALL_HANDED_OUT,      /* in: device; out: this client's memory, its contexts' cost; the device's
                              bytes in use, those of them that are nobody's */
     CALL_LEAVE,

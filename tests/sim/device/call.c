@@ -83,7 +83,9 @@ static uint32_t call_free(struct request *r)
 
 static uint32_t call_share(struct request *r)
 {
-    return pool_share(r->client, r->in[0], &r->out[0]);
+    if (!r->in[2] && !call_context(r, 3) && r->in[3] != SIM_CONTEXTS)
+        return CUDA_ERROR_INVALID_VALUE;
+    return pool_share(r->client, (unsigned)r->in[3], r->in[0], r->in[1], r->in[2] != 0, r->out);
 }
 
 static uint32_t call_adjust(struct request *r)

@@ -169,7 +169,8 @@ struct mapping {
     struct mapping *next;
     uint64_t address, bytes;
     uint64_t
-        memory; /* device memory behind it; 0: the client's own memory, reached through its pid */
+        memory; /* what is behind it, as mapped here: device memory or pinned memory of the arena;
+                   0: the client's own memory, reached through its pid */
 };
 
 struct client {
@@ -287,6 +288,9 @@ uint32_t effect_write(const struct item *item);
 
 /* --- reach.c: addresses as clients name them --- */
 void *reach_direct(const struct client *client, uint64_t address, uint64_t bytes);
+/* How far a range goes in one piece, and where it is: *direct, or NULL for the client's memory; 0:
+ * nowhere. */
+uint64_t reach_piece(const struct client *client, uint64_t address, uint64_t bytes, void **direct);
 bool reach_read(const struct client *client, uint64_t address, void *to, uint64_t bytes);
 bool reach_write(const struct client *client, uint64_t address, const void *from, uint64_t bytes);
 bool reach_copy(const struct client *client, uint64_t to, uint64_t from, uint64_t bytes);
@@ -307,7 +311,9 @@ int pool_open(struct device *device);
 uint32_t pool_take(struct device *device, struct client *client, unsigned context, uint64_t bytes,
                    uint64_t alignment, enum alloc_kind kind, uint64_t *address);
 uint32_t pool_put(struct client *client, uint64_t address, uint64_t *bytes);
-uint32_t pool_share(struct client *client, uint64_t address, uint64_t *bytes);
+/* One more holder of a block, if it is still the one of that serial; `ask`: its figures only. */
+uint32_t pool_share(struct client *client, unsigned context, uint64_t address, uint64_t serial,
+                    bool ask, uint64_t out[2]);
 uint32_t pool_adjust(struct device *device, struct client *client, struct context *context,
                      int64_t bytes, const char *what);
 void pool_forget(struct client *client, int context); /* context -1: all of the client's */

@@ -126,6 +126,25 @@ static void effect_fill(void *to, uint64_t count, uint32_t value, uint32_t eleme
             memcpy((char *)to + i * 4, &value, 4);
 }
 
+/* A range may go over several mappings. */
+static uint32_t effect_fill_range(const struct client *client, uint64_t address, uint64_t count,
+                                  uint32_t value, uint32_t element)
+{
+    uint64_t bytes = count * element;
+
+    while (bytes) {
+        void *to;
+        uint64_t n = reach_piece(client, address, bytes, &to);
+
+        if (!n || !to || n % element)
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        effect_fill(to, n / element, value, element);
+        address += n;
+        bytes -= n;
+    }
+    return CUDA_SUCCESS;
+}
+
 static uint32_t effect_memset(const struct item *item)
 {
     const struct command_memset *set = &item->c.memset;
@@ -133,12 +152,11 @@ static uint32_t effect_memset(const struct item *item)
     if (set->height > ROWS_MOST || set->width >= (UINT64_C(1) << 46))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     for (uint64_t y = 0; y < set->height; y++) {
-        void *to =
-            reach_direct(item->stream->client, set->to + y * set->pitch, set->width * set->element);
+        uint32_t error = effect_fill_range(item->stream->client, set->to + y * set->pitch,
+                                           set->width, set->value, set->element);
 
-        if (!to)
-            return CUDA_ERROR_ILLEGAL_ADDRESS;
-        effect_fill(to, set->width, set->value, set->element);
+        if (error)
+            return error;
     }
     return CUDA_SUCCESS;
 }
@@ -146,15 +164,10 @@ static uint32_t effect_memset(const struct item *item)
 static uint32_t effect_kernel_fill(const struct item *item, uint64_t address, uint32_t value)
 {
     uint64_t count;
-    void *to;
 
     if (!effect_param(item, 2, &count, sizeof(count)) || count >= (UINT64_C(1) << 46))
         return CUDA_ERROR_LAUNCH_FAILED;
-    to = reach_direct(item->stream->client, address, count * 4);
-    if (!to)
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    effect_fill(to, count, value, 4);
-    return CUDA_SUCCESS;
+    return effect_fill_range(item->stream->client, address, count, value, 4);
 }
 
 static uint32_t effect_kernel(const struct item *item)

@@ -28,6 +28,7 @@ struct block {
     struct block *free_next, *free_before; /* free ones, in no order */
     struct block *chain;                   /* hash of taken ones */
     struct client *owner;                  /* NULL: its maker is gone */
+    uint64_t serial;                       /* no two allocations have the same */
     unsigned device;
     enum alloc_kind kind;
     unsigned ticket; /* of the worker that discards it */
@@ -35,6 +36,7 @@ struct block {
 };
 
 static struct block *buckets[BUCKETS];
+static uint64_t last_serial;
 
 static struct block **pool_bucket(uint64_t address)
 {
@@ -220,6 +222,7 @@ uint32_t pool_take(struct device *device, struct client *client, unsigned contex
     block->taken = true;
     block->owner = client;
     block->kind = kind;
+    block->serial = ++last_serial;
     block->chain = *pool_bucket(block->address);
     *pool_bucket(block->address) = block;
     pool_count(device, client, kind == ALLOC_MODULE, (int64_t)bytes);
@@ -328,15 +331,17 @@ uint32_t pool_put(struct client *client, uint64_t address, uint64_t *bytes)
     return CUDA_SUCCESS;
 }
 
-uint32_t pool_share(struct client *client, uint64_t address, uint64_t *bytes)
+uint32_t pool_share(struct client *client, unsigned context, uint64_t address, uint64_t serial,
+                    bool ask, uint64_t out[2])
 {
     struct block *block = pool_find(address);
 
-    if (!block)
+    if (!block || (!ask && block->serial != serial))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!pool_hold(block, client, 0))
+    if (!ask && !pool_hold(block, client, context))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *bytes = block->bytes;
+    out[0] = block->bytes;
+    out[1] = block->serial;
     return CUDA_SUCCESS;
 }
 

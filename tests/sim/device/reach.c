@@ -43,9 +43,7 @@ void *reach_direct(const struct client *client, uint64_t address, uint64_t bytes
     return NULL;
 }
 
-/* How far a range goes in one piece, and where it is: *direct, or NULL for the client's memory. */
-static uint64_t reach_piece(const struct client *client, uint64_t address, uint64_t bytes,
-                            void **direct)
+uint64_t reach_piece(const struct client *client, uint64_t address, uint64_t bytes, void **direct)
 {
     const struct mapping *m;
     uint64_t left;
@@ -136,7 +134,10 @@ bool reach_map(struct client *client, uint64_t address, uint64_t bytes, uint64_t
 
     if (!bytes || address + bytes < address)
         return false;
-    if (backing && !reach_within(backing, bytes, board->memory_base, reach_memory_bytes()))
+    if (backing && reach_within(backing, bytes, client->arena_address + ARENA_STAGES,
+                                ARENA_BYTES - ARENA_STAGES))
+        backing = (uint64_t)(uintptr_t)client->base + (backing - client->arena_address);
+    else if (backing && !reach_within(backing, bytes, board->memory_base, reach_memory_bytes()))
         return false;
     if (!backing && !reach_process(client, address, &probe, 1, false))
         return false;
