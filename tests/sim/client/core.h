@@ -216,18 +216,45 @@ struct shared_memory {
 /* One more holder of an allocation, whoever made it, until the context's end (NULL: the process's);
  * memory_put is the way back. */
 CUresult share_hold(const struct context *context, const struct shared_memory *shared);
+CUresult share_identify(struct shared_memory *shared);
 CUresult share_close(CUdeviceptr address);
 bool physical_describe(CUmemGenericAllocationHandle handle, unsigned type,
                        struct shared_memory *shared);
-/* One more, one fewer, mapping of a tile pool. */
+/* What a generic allocation handle stands for. */
+struct physical {
+    struct object object;
+    CUmemAllocationProp prop;
+    CUdeviceptr address;
+    uint64_t bytes;
+    unsigned handles, mappings;
+    bool host;
+    struct multicast *multicast; /* an object of this kind, without memory */
+};
+/* One with a handle and nothing else. */
+struct physical *physical_new(uint64_t bytes);
+struct physical *physical_check(CUmemGenericAllocationHandle handle);
+/* One more, one fewer, holder of device memory besides handles: a mapping, a binding. */
+struct physical *physical_hold(CUmemGenericAllocationHandle handle, uint64_t offset,
+                               uint64_t bytes);
+/* The same for a tile pool of the device. */
 struct physical *physical_map(CUmemGenericAllocationHandle handle, unsigned device, uint64_t offset,
                               uint64_t bytes, CUdeviceptr *address);
 CUresult physical_unmap(struct physical *physical);
+CUresult physical_unmap_locked(struct physical *physical); /* under vmm.c's lock */
+
+/* --- multicast.c --- */
+/* Waits until all devices of its team have been added. */
+void multicast_await(struct multicast *multicast);
+/* Neither handle nor mapping is left: lets go of what is bound. Under vmm.c's lock. */
+void multicast_end(struct multicast *multicast);
+
 CUresult physical_import(CUmemGenericAllocationHandle *handle, unsigned type,
                          const struct shared_memory *shared);
 bool pool_exportable(CUmemoryPool pool, uint32_t *device);
 bool pool_imported(CUmemoryPool pool);
 CUresult pool_import(CUmemoryPool *pool, unsigned device);
+/* The device's allocation around a pool's block. */
+bool pool_chunk(CUdeviceptr address, struct shared_memory *shared);
 bool pool_describe(CUdeviceptr address, struct shared_memory *shared, uint64_t *bytes);
 
 /* --- pool.c --- */

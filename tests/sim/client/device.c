@@ -131,7 +131,6 @@ static const struct attribute attributes[] = {
     A(DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 1),
     A(IPC_EVENT_SUPPORTED, 1),
     A(UNIFIED_FUNCTION_POINTERS, 0),
-    A(MULTICAST_SUPPORTED, 0),
 };
 
 int device_multiprocessors(void)
@@ -265,6 +264,8 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
     *pi = 0;
     if (attrib == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)
         *pi = sim.fabric;
+    if (attrib == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
+        *pi = sim.multicast;
     if (attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
         *pi = (int)identity_bus((unsigned)dev);
     for (unsigned i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)

@@ -743,18 +743,19 @@ CUresult pool_import(CUmemoryPool *out, unsigned device)
     return CUDA_SUCCESS;
 }
 
-bool pool_describe(CUdeviceptr address, struct shared_memory *shared, uint64_t *bytes)
+/* The device's allocation that a block is part of. */
+static bool pool_find_chunk(CUdeviceptr address, bool exported, struct region *region,
+                            struct shared_memory *shared)
 {
-    struct region region;
     struct pool *pool;
     bool found = false;
 
-    if (!region_find(address, &region) || region.kind != REGION_POOL || region.address != address)
+    if (!region_find(address, region) || region->kind != REGION_POOL)
         return false;
-    pool = region.owner;
-    *bytes = region.bytes;
+    pool = region->owner;
     pthread_mutex_lock(&lock);
-    for (const struct chunk *c = pool->exportable ? pool->chunks : NULL; c && !found; c = c->next)
+    for (const struct chunk *c = !exported || pool->exportable ? pool->chunks : NULL; c && !found;
+         c = c->next)
         if (address - c->address < c->bytes) {
             *shared = (struct shared_memory){
                 .device = pool->device, .address = c->address, .bytes = c->bytes};
@@ -762,4 +763,21 @@ bool pool_describe(CUdeviceptr address, struct shared_memory *shared, uint64_t *
         }
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+bool pool_chunk(CUdeviceptr address, struct shared_memory *shared)
+{
+    struct region region;
+
+    return pool_find_chunk(address, false, &region, shared);
+}
+
+bool pool_describe(CUdeviceptr address, struct shared_memory *shared, uint64_t *bytes)
+{
+    struct region region;
+
+    if (!pool_find_chunk(address, true, &region, shared) || region.address != address)
+        return false;
+    *bytes = region.bytes;
+    return true;
 }

@@ -32,7 +32,7 @@ CUresult share_hold(const struct context *context, const struct shared_memory *s
 }
 
 /* What tells the allocation from a later one at its place. */
-static CUresult share_identify(struct shared_memory *shared)
+CUresult share_identify(struct shared_memory *shared)
 {
     uint64_t in[] = {shared->address, 0, 1, 0}, out[4];
     CUresult result = call_device(CALL_SHARE, in, 4, out, NULL);

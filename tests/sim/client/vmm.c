@@ -13,15 +13,6 @@
 
 #define GRAIN (UINT64_C(2) << 20)
 
-struct physical {
-    struct object object;
-    CUmemAllocationProp prop;
-    CUdeviceptr address;
-    uint64_t bytes;
-    unsigned handles, mappings;
-    bool host;
-};
-
 struct reservation {
     struct reservation *next;
     uint64_t address, bytes;
@@ -117,7 +108,9 @@ static CUresult vmm_drop(struct physical *physical)
 
     if (physical->handles || physical->mappings)
         return CUDA_SUCCESS;
-    if (physical->host)
+    if (physical->multicast)
+        multicast_end(physical->multicast);
+    else if (physical->host)
         shared_put((void *)(uintptr_t)physical->address);
     else
         result = memory_put(physical->address);
@@ -146,23 +139,50 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return result;
 }
 
-struct physical *physical_map(CUmemGenericAllocationHandle handle, unsigned device, uint64_t offset,
-                              uint64_t bytes, CUdeviceptr *address)
+struct physical *physical_new(uint64_t bytes)
+{
+    struct physical *physical = object_new(OBJECT_PHYSICAL, sizeof(*physical));
+
+    if (!physical)
+        return NULL;
+    physical->bytes = bytes;
+    physical->handles = 1;
+    return physical;
+}
+
+struct physical *physical_check(CUmemGenericAllocationHandle handle)
+{
+    return vmm_physical(handle);
+}
+
+struct physical *physical_hold(CUmemGenericAllocationHandle handle, uint64_t offset, uint64_t bytes)
 {
     struct physical *physical;
 
     pthread_mutex_lock(&lock);
     physical = vmm_physical(handle);
-    if (physical && physical->handles && !physical->host &&
-        (physical->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL) &&
-        (unsigned)physical->prop.location.id == device && offset <= physical->bytes &&
-        bytes <= physical->bytes - offset) {
+    if (physical && !physical->host && !physical->multicast && offset <= physical->bytes &&
+        bytes <= physical->bytes - offset)
         physical->mappings++;
-        *address = physical->address + offset;
-    } else {
+    else
         physical = NULL;
-    }
     pthread_mutex_unlock(&lock);
+    return physical;
+}
+
+struct physical *physical_map(CUmemGenericAllocationHandle handle, unsigned device, uint64_t offset,
+                              uint64_t bytes, CUdeviceptr *address)
+{
+    struct physical *physical = physical_hold(handle, offset, bytes);
+
+    if (!physical)
+        return NULL;
+    if (!(physical->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL) ||
+        (unsigned)physical->prop.location.id != device) {
+        physical_unmap(physical);
+        return NULL;
+    }
+    *address = physical->address + offset;
     return physical;
 }
 
@@ -171,10 +191,15 @@ CUresult physical_unmap(struct physical *physical)
     CUresult result;
 
     pthread_mutex_lock(&lock);
-    physical->mappings--;
-    result = vmm_drop(physical);
+    result = physical_unmap_locked(physical);
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+CUresult physical_unmap_locked(struct physical *physical)
+{
+    physical->mappings--;
+    return vmm_drop(physical);
 }
 
 bool physical_describe(CUmemGenericAllocationHandle handle, unsigned type,
@@ -182,8 +207,8 @@ bool physical_describe(CUmemGenericAllocationHandle handle, unsigned type,
 {
     const struct physical *physical = vmm_physical(handle);
 
-    if (!physical || physical->host || !(physical->prop.requestedHandleTypes & type) ||
-        (type & (type - 1)))
+    if (!physical || physical->host || physical->multicast ||
+        !(physical->prop.requestedHandleTypes & type) || (type & (type - 1)))
         return false;
     shared->device = (unsigned)physical->prop.location.id;
     shared->address = physical->address;
@@ -248,7 +273,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
     if (sim_check())
         return sim_check();
     physical = vmm_physical(handle);
-    if (!prop || !physical)
+    if (!prop || !physical || physical->multicast)
         return CUDA_ERROR_INVALID_VALUE;
     *prop = physical->prop;
     return CUDA_SUCCESS;
@@ -369,11 +394,12 @@ static CUresult vmm_map(uint64_t address, size_t size, struct physical *physical
                             .owner = physical,
                             .backing = physical->address};
     uint64_t in[] = {address, size, physical->address};
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
 
-    if (!vmm_view(physical->address, size, address))
+    if (!physical->multicast && !vmm_view(physical->address, size, address))
         return CUDA_ERROR_MAP_FAILED;
-    result = call_device(CALL_MAP, in, 3, NULL, NULL);
+    if (!physical->multicast)
+        result = call_device(CALL_MAP, in, 3, NULL, NULL);
     if (!result)
         result = region_add(&region);
     if (result) {
@@ -394,6 +420,9 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     result = vmm_enter();
     if (result)
         return result;
+    physical = vmm_physical(handle);
+    if (physical && physical->multicast)
+        multicast_await(physical->multicast);
     pthread_mutex_lock(&lock);
     physical = vmm_physical(handle);
     if (!physical || offset || flags || !size || size % GRAIN || size > physical->bytes ||
@@ -435,7 +464,8 @@ static uint64_t vmm_unmap_one(uint64_t address)
     if (!region_remove(address, &region))
         return 0;
     physical = region.owner;
-    call_device(CALL_MAP, in, 3, NULL, NULL);
+    if (!physical->multicast)
+        call_device(CALL_MAP, in, 3, NULL, NULL);
     vmm_unview(address, region.bytes);
     physical->mappings--;
     vmm_drop(physical);
