@@ -86,6 +86,7 @@ CUresult context_finish(struct context *context)
         sim_log("context %u ends without its device", context->slot);
     module_end_context(context);
     pool_end_context(context);
+    external_end_context(context);
     region_forget_context(context);
     sparse_end_context(context);
     pthread_mutex_lock(&context->lock);

@@ -107,6 +107,7 @@ enum region_kind {
     REGION_REGISTERED,
     REGION_VIRTUAL,
     REGION_IMPORTED,
+    REGION_EXTERNAL,
 };
 
 /* An imported region that cuMemFree closes, as the pools' pointers; others have a close of their
@@ -216,6 +217,8 @@ struct shared_memory {
 /* One more holder of an allocation, whoever made it, until the context's end (NULL: the process's);
  * memory_put is the way back. */
 CUresult share_hold(const struct context *context, const struct shared_memory *shared);
+/* The physical memory that an exported descriptor means. */
+CUresult share_of_descriptor(int fd, struct shared_memory *shared);
 CUresult share_identify(struct shared_memory *shared);
 CUresult share_close(CUdeviceptr address);
 bool physical_describe(CUmemGenericAllocationHandle handle, unsigned type,
@@ -256,6 +259,10 @@ CUresult pool_import(CUmemoryPool *pool, unsigned device);
 /* The device's allocation around a pool's block. */
 bool pool_chunk(CUdeviceptr address, struct shared_memory *shared);
 bool pool_describe(CUdeviceptr address, struct shared_memory *shared, uint64_t *bytes);
+
+/* --- external.c --- */
+CUresult external_free(uint64_t address); /* cuMemFree of a mapped buffer */
+void external_end_context(const struct context *context);
 
 /* --- pool.c --- */
 void pool_end_context(struct context *context);

@@ -165,6 +165,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
         return pool_free_now(dptr, region.owner);
     if (region.kind == REGION_IMPORTED)
         return share_close(dptr);
+    if (region.kind == REGION_EXTERNAL)
+        return external_free(dptr);
     if (!region_remove(dptr, NULL))
         return CUDA_ERROR_INVALID_VALUE;
     return memory_put(dptr);

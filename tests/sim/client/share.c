@@ -72,6 +72,16 @@ static CUresult token_from_file(void *handle, struct token *token, enum share_ki
     return CUDA_SUCCESS;
 }
 
+CUresult share_of_descriptor(int fd, struct shared_memory *shared)
+{
+    struct token token;
+    CUresult result = token_from_file((void *)(intptr_t)fd, &token, SHARE_PHYSICAL);
+
+    if (!result)
+        *shared = token.memory;
+    return result;
+}
+
 /* --- plain allocations --- */
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)

@@ -48,6 +48,7 @@ enum object_kind {
     OBJECT_VIEW = 0x56494557,
     OBJECT_DESCRIPTOR = 0x44455343,
     OBJECT_CONDITION = 0x434f4e45,
+    OBJECT_EXTERNAL = 0x45585445,
 };
 
 /* First member of everything a handle points to. */
