@@ -16,7 +16,7 @@ static unsigned primary_flags[SIM_DEVICES];
 
 static const size_t limit_defaults[] = {
     [CU_LIMIT_STACK_SIZE] = 1024,
-    [CU_LIMIT_PRINTF_FIFO_SIZE] = 7340032,
+    [CU_LIMIT_PRINTF_FIFO_SIZE] = 1048576,
     [CU_LIMIT_MALLOC_HEAP_SIZE] = 8388608,
     [CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2,
     [CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048,
@@ -58,6 +58,8 @@ CUresult context_begin(struct context *context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->slot = (unsigned)slot;
     memcpy(context->limits, limit_defaults, sizeof(limit_defaults));
+    context->limit_cost = 0;
+    context->heap_used = context->fifo_used = false;
     result = call_device(CALL_CONTEXT_CREATE, in, 2, NULL, NULL);
     if (result) {
         context_put_slot(context->slot);
@@ -503,6 +505,57 @@ CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned *version)
     return CUDA_SUCCESS;
 }
 
+/* --- limits: what stands above a default costs device memory, the default is in the context's own
+ * --- */
+
+enum { RESIDENT_THREADS = 2048, PENDING_LAUNCH = 4096 };
+#define LIMIT_GRAIN (UINT64_C(2) << 20)
+#define STACK_MOST (UINT64_C(512) << 10)
+
+static uint64_t limit_above(CUlimit limit, size_t value)
+{
+    return value > limit_defaults[limit] ? value - limit_defaults[limit] : 0;
+}
+
+/* A stack for every thread that fits on the device, a place for every pending launch. */
+static uint64_t limit_cost(const size_t *limits)
+{
+    uint64_t threads = (uint64_t)device_multiprocessors() * RESIDENT_THREADS;
+
+    return SIM_ALIGN(limit_above(CU_LIMIT_STACK_SIZE, limits[CU_LIMIT_STACK_SIZE]) * threads,
+                     LIMIT_GRAIN) +
+           SIM_ALIGN(limit_above(CU_LIMIT_PRINTF_FIFO_SIZE, limits[CU_LIMIT_PRINTF_FIFO_SIZE]),
+                     LIMIT_GRAIN) +
+           SIM_ALIGN(limit_above(CU_LIMIT_MALLOC_HEAP_SIZE, limits[CU_LIMIT_MALLOC_HEAP_SIZE]),
+                     LIMIT_GRAIN) +
+           SIM_ALIGN(limit_above(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+                                 limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT]) *
+                         PENDING_LAUNCH,
+                     LIMIT_GRAIN);
+}
+
+static CUresult limit_check(const struct context *context, CUlimit limit, size_t *value)
+{
+    switch (limit) {
+    case CU_LIMIT_STACK_SIZE:
+        *value = SIM_ALIGN(*value, 16);
+        return *value <= STACK_MOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+        return context->fifo_used ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+        return context->heap_used ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+        return *value <= UINT32_MAX ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+        *value = *value <= 128 ? *value : 128;
+        return CUDA_SUCCESS;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+        return CUDA_SUCCESS;
+    default: /* the depth of synchronisation: not from compute capability 9.0 on */
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    }
+}
+
 CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
     struct context *context;
@@ -520,6 +573,25 @@ CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
     return CUDA_SUCCESS;
 }
 
+/* Under the context's lock. */
+static CUresult limit_set(struct context *context, CUlimit limit, size_t value)
+{
+    size_t old = context->limits[limit];
+    uint64_t cost;
+    CUresult result;
+
+    context->limits[limit] = value;
+    cost = limit_cost(context->limits);
+    result = cost == context->limit_cost
+                 ? CUDA_SUCCESS
+                 : memory_adjust(context, (int64_t)cost - (int64_t)context->limit_cost);
+    if (result)
+        context->limits[limit] = old;
+    else
+        context->limit_cost = cost;
+    return result;
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct context *context;
@@ -531,8 +603,17 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         return result;
     if ((unsigned)limit >= LIMITS)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    context->limits[limit] = value;
-    return CUDA_SUCCESS;
+    result = limit_check(context, limit, &value);
+    if (!result && value > UINT64_C(1) << 46)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!result && limit == CU_LIMIT_STACK_SIZE)
+        result = context_wait(context);
+    if (result)
+        return result;
+    pthread_mutex_lock(&context->lock);
+    result = limit_set(context, limit, value);
+    pthread_mutex_unlock(&context->lock);
+    return result;
 }
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig)

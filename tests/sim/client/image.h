@@ -43,6 +43,7 @@ struct image {
     unsigned function_count;
     struct image_global *globals;
     unsigned global_count;
+    bool heap, fifo;         /* calls malloc or free, printf, of the device */
     unsigned ptx_version;    /* 10 * major + minor, 0 for a cubin without that note */
     unsigned binary_version; /* 10 * major + minor of the compute capability */
 };

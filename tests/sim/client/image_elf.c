@@ -262,6 +262,10 @@ static bool elf_read_symbols(struct image *image, const struct elf_reader *r)
 
         if (name == NULL)
             return false;
+        if (symbol.st_shndx == SHN_UNDEF) {
+            image->heap |= !strcmp(name, "malloc") || !strcmp(name, "free");
+            image->fifo |= !strcmp(name, "vprintf");
+        }
         if (symbol.st_shndx == SHN_UNDEF || name[0] == '\0')
             continue;
         if (type == STT_FUNC && (symbol.st_other & CUBIN_ENTRY) != 0 &&

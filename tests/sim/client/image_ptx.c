@@ -547,6 +547,26 @@ bool image_is_ptx(struct image_bytes text)
     return ptx_is(&r, ".version");
 }
 
+/* Whether a name stands in the text as a word of its own. */
+static bool ptx_mentions(struct image_bytes text, const char *name)
+{
+    size_t length = strlen(name), at = 0;
+
+    while (at + length <= text.size) {
+        const unsigned char *found = memmem(text.at + at, text.size - at, name, length);
+        unsigned char before, behind;
+
+        if (!found)
+            return false;
+        at = (size_t)(found - text.at) + length;
+        before = found == text.at ? ' ' : found[-1];
+        behind = at < text.size ? text.at[at] : ' ';
+        if (!isalnum(before) && !strchr("_$.", before) && !isalnum(behind) && !strchr("_$", behind))
+            return true;
+    }
+    return false;
+}
+
 CUresult image_read_ptx(struct image *image, struct image_bytes text, unsigned arch)
 {
     const void *end = memchr(text.at, '\0', text.size);
@@ -559,5 +579,7 @@ CUresult image_read_ptx(struct image *image, struct image_bytes text, unsigned a
     while (!ptx_at_end(&r))
         if (!ptx_read_statement(image, &r, arch) || r.broken)
             return CUDA_ERROR_INVALID_PTX;
+    image->heap |= ptx_mentions(text, "malloc");
+    image->fifo |= ptx_mentions(text, "vprintf");
     return r.broken || image->binary_version == 0 ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
 }

@@ -101,6 +101,10 @@ static CUresult launch_with(struct function *function, struct stream *stream,
 
     if (result)
         return result;
+    if (function->module->image->heap)
+        stream->context->heap_used = true;
+    if (function->module->image->fifo)
+        stream->context->fifo_used = true;
     command.flags = launch->programmatic ? COMMAND_PROGRAMMATIC : 0;
     command.launch.shared = launch->shared;
     command.launch.cooperative = launch->cooperative;

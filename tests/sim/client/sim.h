@@ -81,6 +81,8 @@ struct context {
     bool primary;
     unsigned uses; /* of the primary context: retains */
     size_t limits[16];
+    uint64_t limit_cost; /* device memory for limits above their defaults */
+    _Atomic bool heap_used, fifo_used; /* kernels that may use them were launched */
     CUfunc_cache cache;
     CUsharedconfig shared;
     pthread_mutex_t lock;   /* submission; streams, legacy_seen */
