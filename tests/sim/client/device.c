@@ -103,7 +103,6 @@ static const struct attribute attributes[] = {
     A(HOST_NATIVE_ATOMIC_SUPPORTED, 0),
     A(SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2),
     A(PAGEABLE_MEMORY_ACCESS, 0),
-    A(CONCURRENT_MANAGED_ACCESS, 1),
     A(COMPUTE_PREEMPTION_SUPPORTED, 1),
     A(CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1),
     A(CAN_USE_64_BIT_STREAM_MEM_OPS, 1),
@@ -264,6 +263,8 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
     *pi = 0;
     if (attrib == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)
         *pi = sim.fabric;
+    if (attrib == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)
+        *pi = (int)sim.board->paging;
     if (attrib == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
         *pi = sim.multicast;
     if (attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)

@@ -97,7 +97,8 @@ static CUresult memory_alloc(CUdeviceptr *out, uint64_t bytes, enum region_kind 
     if (!result && !bytes)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        result = memory_take(region.context, bytes, ALIGN, ALLOC_PLAIN, &address);
+        result = memory_take(region.context, bytes, ALIGN,
+                             kind == REGION_MANAGED ? ALLOC_MANAGED : ALLOC_PLAIN, &address);
     if (result)
         return result;
     region.address = address;
@@ -198,11 +199,11 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 SIM_TESTS CUresult simcudaHandedOut(int device, unsigned long long *memory,
                                     unsigned long long *context)
 {
-    uint64_t in[] = {(uint64_t)device}, out[4];
+    uint64_t in[] = {(uint64_t)device, 0}, out[4];
     CUresult result = sim_check();
 
     if (!result)
-        result = call_device(CALL_HANDED_OUT, in, 1, out, NULL);
+        result = call_device(CALL_HANDED_OUT, in, 2, out, NULL);
     if (result)
         return result;
     if (memory)
@@ -215,17 +216,34 @@ SIM_TESTS CUresult simcudaHandedOut(int device, unsigned long long *memory,
 SIM_TESTS CUresult simcudaDeviceHandedOut(int device, unsigned long long *used,
                                           unsigned long long *orphaned)
 {
-    uint64_t in[] = {(uint64_t)device}, out[4];
+    uint64_t in[] = {(uint64_t)device, 0}, out[4];
     CUresult result = sim_check();
 
     if (!result)
-        result = call_device(CALL_HANDED_OUT, in, 1, out, NULL);
+        result = call_device(CALL_HANDED_OUT, in, 2, out, NULL);
     if (result)
         return result;
     if (used)
         *used = out[2];
     if (orphaned)
         *orphaned = out[3];
+    return CUDA_SUCCESS;
+}
+
+SIM_TESTS CUresult simcudaManaged(int device, unsigned long long *allocated,
+                                  unsigned long long *resident)
+{
+    uint64_t in[] = {(uint64_t)device, 1}, out[4];
+    CUresult result = sim_check();
+
+    if (!result)
+        result = call_device(CALL_HANDED_OUT, in, 2, out, NULL);
+    if (result)
+        return result;
+    if (allocated)
+        *allocated = out[0];
+    if (resident)
+        *resident = out[1];
     return CUDA_SUCCESS;
 }
 
@@ -383,7 +401,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     return CUDA_SUCCESS;
 }
 
-/* --- managed memory: always where it is needed --- */
+/* --- managed memory: the host sees it always, kernels bring it to the device --- */
 
 static CUresult memory_managed(CUdeviceptr address, size_t bytes)
 {
@@ -407,7 +425,8 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
     return memory_managed(devPtr, count);
 }
 
-static CUresult memory_prefetch(CUdeviceptr address, size_t bytes, CUstream handle)
+/* Where pages do not move, and in a capture, it is a place in the stream. */
+static CUresult memory_prefetch(CUdeviceptr address, size_t bytes, bool to_host, CUstream handle)
 {
     struct stream *stream;
     struct command command = {.kind = COMMAND_NOTHING};
@@ -415,7 +434,16 @@ static CUresult memory_prefetch(CUdeviceptr address, size_t bytes, CUstream hand
 
     if (!result)
         result = memory_managed(address, bytes);
-    return result ? result : stream_submit(stream, &command, NULL);
+    if (result)
+        return result;
+    if (sim.board->paging && !atomic_load(&stream->capture)) {
+        command.kind = COMMAND_COPY;
+        command.copy.width = bytes;
+        command.copy.height = command.copy.depth = 1;
+        command.copy.direction = to_host ? COPY_DTOH : COPY_HTOD;
+        command.copy.prefetch = 1;
+    }
+    return stream_submit(stream, &command, NULL);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream)
@@ -423,7 +451,7 @@ CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice
     ENTRY();
     if (dstDevice != CU_DEVICE_CPU && (dstDevice < 0 || (unsigned)dstDevice >= sim.devices))
         return CUDA_ERROR_INVALID_DEVICE;
-    return memory_prefetch(devPtr, count, hStream);
+    return memory_prefetch(devPtr, count, dstDevice == CU_DEVICE_CPU, hStream);
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
@@ -448,8 +476,12 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
                                unsigned flags, CUstream hStream)
 {
     ENTRY();
-    (void)location;
-    return flags ? CUDA_ERROR_INVALID_VALUE : memory_prefetch(devPtr, count, hStream);
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        (location.id < 0 || (unsigned)location.id >= sim.devices))
+        return CUDA_ERROR_INVALID_DEVICE;
+    return flags ? CUDA_ERROR_INVALID_VALUE
+                 : memory_prefetch(devPtr, count, location.type != CU_MEM_LOCATION_TYPE_DEVICE,
+                                   hStream);
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location,

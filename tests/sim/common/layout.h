@@ -64,7 +64,9 @@ struct board {
     uint32_t magic;
     uint32_t version;
     uint32_t devices;
-    uint32_t queue; /* launches a stream holds before the next one blocks */
+    uint32_t queue;  /* launches a stream holds before the next one blocks */
+    uint32_t paging; /* 1: managed memory comes to the device when kernels run */
+    uint32_t spare0;
     uint64_t memory_base;
     uint64_t memory_stride;    /* address distance of two devices' memory */
     _Atomic uint32_t sleeping; /* device sets 1, whoever sets it back to 0 wakes it */
@@ -183,7 +185,7 @@ struct command_copy {
     uint64_t to_pitch, from_pitch;
     uint64_t to_slice, from_slice;
     uint32_t direction; /* enum copy_direction */
-    uint32_t spare;
+    uint32_t prefetch;  /* 1: managed memory moves here or away (width bytes), nothing is copied */
 };
 
 struct command_memset {
@@ -268,15 +270,23 @@ enum call_op {
     CALL_EVENT_CLOSE,     /* in: board event slot */
     CALL_MAP,             /* in: client address, bytes, memory address (0: unmap) */
     CALL_REGISTER,        /* in: client address, bytes (0: unregister); foreign host memory */
-    CALL_SHARE,           /* in: address, serial, 1 to ask only, context slot. out: bytes, serial: adds a holder to an
-                             allocation of anybody, if it is still the one of that serial */
-    CALL_HANDED_OUT,      /* in: device; out: this client's memory, its contexts' cost; the device's
-                             bytes in use, those of them that are nobody's */
+    CALL_SHARE,      /* in: address, serial, 1 to ask only, context slot. out: bytes, serial: adds a
+                        holder to an      allocation of anybody, if it is still the one of that serial */
+    CALL_HANDED_OUT, /* in: device, 0; out: this client's memory, its contexts' cost; the device's
+                        bytes in use, those of them that are nobody's. in: device, 1; out: this
+                        client's managed memory, what of it is on the device */
     CALL_LEAVE,
 };
 
 /* What memory is for: all but a module's is memory that a call asked for. */
-enum alloc_kind { ALLOC_PLAIN, ALLOC_POOL, ALLOC_ARRAY, ALLOC_PHYSICAL, ALLOC_MODULE };
+enum alloc_kind {
+    ALLOC_PLAIN,
+    ALLOC_POOL,
+    ALLOC_ARRAY,
+    ALLOC_PHYSICAL,
+    ALLOC_MODULE,
+    ALLOC_MANAGED, /* pages, where the device can do that */
+};
 
 /* --- the socket --- */
 

@@ -13,6 +13,8 @@
  * use; too small for the largest settings, which go where no program looks. */
 #define BASE_NEAR UINT64_C(0x7e8000000000)
 #define BASE_NEAR_BYTES (UINT64_C(256) << 30)
+/* Address space per byte of memory: managed memory may exceed what there is. */
+#define AREA_LARGE 4
 #define BASE_FAR UINT64_C(0x200000000000)
 
 struct board *board;
@@ -48,9 +50,14 @@ static int area_file(const char *name, uint64_t bytes)
 
 static int area_memory(void)
 {
-    uint64_t stride = SIM_ALIGN(settings.memory * 2, UINT64_C(1) << 30);
-    uint64_t bytes = stride * (settings.devices ? settings.devices : 1);
-    uint64_t base = bytes <= BASE_NEAR_BYTES ? BASE_NEAR : BASE_FAR;
+    uint64_t devices_made = settings.devices ? settings.devices : 1;
+    uint64_t stride = SIM_ALIGN(settings.memory * AREA_LARGE, UINT64_C(1) << 30);
+    uint64_t bytes, base;
+
+    if (stride * devices_made > BASE_NEAR_BYTES)
+        stride = SIM_ALIGN(settings.memory * 2, UINT64_C(1) << 30);
+    bytes = stride * devices_made;
+    base = bytes <= BASE_NEAR_BYTES ? BASE_NEAR : BASE_FAR;
 
     memory_fd = area_file("simcuda-memory", bytes);
     if (memory_fd < 0)
@@ -78,6 +85,7 @@ int area_create(void)
     board->version = SIM_VERSION;
     board->devices = settings.devices;
     board->queue = settings.queue;
+    board->paging = settings.paging;
     error = area_memory();
     if (error)
         return error;

@@ -103,6 +103,11 @@ static uint32_t call_handed_out(struct request *r)
 
     if (device >= settings.devices)
         return CUDA_ERROR_INVALID_DEVICE;
+    if (r->in[1]) {
+        r->out[0] = r->client->managed[device];
+        r->out[1] = r->client->resident[device];
+        return CUDA_SUCCESS;
+    }
     r->out[0] = r->client->bytes[device] - r->client->overhead[device];
     r->out[1] = r->client->overhead[device];
     r->out[2] = devices[device].used;

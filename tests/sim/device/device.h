@@ -38,6 +38,8 @@ struct settings {
     uint64_t copy_latency;
     uint64_t copy_rate;   /* bytes per second between host and device */
     uint64_t memory_rate; /* bytes per second inside the device */
+    bool paging;          /* concurrent managed access */
+    uint64_t page_rate;   /* bytes per second to and from the device */
     uint64_t overlap;     /* what a programmatic launch saves behind a kernel */
 };
 extern struct settings settings;
@@ -77,6 +79,7 @@ struct item {
     unsigned weight;
     unsigned job;      /* worker's ticket; 0: none */
     uint64_t ticket;   /* of a host function under way */
+    bool paged;        /* what it works on has been brought to the device for it */
     bool programmatic; /* behind a kernel it may overlap */
     struct wire_command c;
     unsigned char data[]; /* dependencies, then payload */
@@ -138,7 +141,8 @@ struct engine {
     bool switching;
     uint64_t switch_end;
     uint64_t slice_start;
-    uint64_t time; /* of the last thing it did */
+    uint64_t page_start, page_bytes; /* the switch ends with paging, from then on; 0: it does not */
+    uint64_t time;                   /* of the last thing it did */
 };
 
 struct copier {
@@ -156,7 +160,7 @@ struct device {
     struct engine engine;
     struct copier copier[2]; /* to the device, from it */
     uint64_t total, used;
-    uint64_t orphaned; /* of used: held by importers alone, its maker has let go */
+    uint64_t orphaned;   /* of used: held by importers alone, its maker has let go */
     struct block *first; /* blocks by address */
     struct block *free;
     struct block *discarding; /* freed, their contents still being given back */
@@ -168,9 +172,8 @@ struct device {
 struct mapping {
     struct mapping *next;
     uint64_t address, bytes;
-    uint64_t
-        memory; /* what is behind it, as mapped here: device memory or pinned memory of the arena;
-                   0: the client's own memory, reached through its pid */
+    uint64_t memory; /* what is behind it, as mapped here: device memory or pinned memory of the
+                        arena; 0: the client's own memory, reached through its pid */
 };
 
 struct client {
@@ -186,7 +189,10 @@ struct client {
     uint64_t arena_address; /* and there */
     uint64_t bytes[SIM_DEVICES];
     uint64_t overhead[SIM_DEVICES]; /* of bytes: contexts' cost, which no call asked for */
-    uint64_t holdings; /* blocks of memory it holds */
+    uint64_t managed[SIM_DEVICES];  /* paged memory, wherever it is */
+    uint64_t resident[SIM_DEVICES]; /* of bytes, and of managed: on the device now */
+    uint64_t paged_at[SIM_DEVICES]; /* when a kernel last wanted it */
+    uint64_t holdings;              /* blocks of memory it holds */
     struct context contexts[SIM_CONTEXTS];
     struct stream *streams[SIM_STREAMS];
     unsigned stream_count; /* highest slot ever opened, plus 1 */
@@ -310,6 +316,8 @@ void worker_settle(void); /* waits until it is idle */
 int pool_open(struct device *device);
 uint32_t pool_take(struct device *device, struct client *client, unsigned context, uint64_t bytes,
                    uint64_t alignment, enum alloc_kind kind, uint64_t *address);
+/* Paged memory comes to the device (+) or leaves it (-). */
+void pool_page(struct device *device, struct client *client, int64_t bytes);
 uint32_t pool_put(struct client *client, uint64_t address, uint64_t *bytes);
 /* One more holder of a block, if it is still the one of that serial; `ask`: its figures only. */
 uint32_t pool_share(struct client *client, unsigned context, uint64_t address, uint64_t serial,
@@ -318,11 +326,22 @@ uint32_t pool_adjust(struct device *device, struct client *client, struct contex
                      int64_t bytes, const char *what);
 void pool_forget(struct client *client, int context); /* context -1: all of the client's */
 
+/* --- paging.c: managed memory that may exceed the device's --- */
+void paging_add(struct client *client, unsigned device, uint64_t bytes);
+void paging_remove(struct client *client, unsigned device, uint64_t bytes);
+/* Brings a client's managed memory to the device at t; the bytes that moved, either way. */
+uint64_t paging_bring(struct device *device, struct client *client, uint64_t most, uint64_t t);
+uint64_t paging_send_away(struct device *device, struct client *client, uint64_t most);
+/* Makes room for memory that must be there. */
+void paging_make_room(struct device *device, uint64_t bytes);
+uint64_t paging_time(uint64_t bytes);
+
 /* --- trace.c --- */
 int trace_open(void);
 void trace_stretch(struct item *item, uint64_t start, uint64_t end, bool last);
 void trace_graph_end(struct stream *stream, const struct item *item, uint64_t t);
 void trace_memory(const struct client *client, unsigned device, const char *what, uint64_t bytes);
+void trace_page(const struct context *context, uint64_t start, uint64_t end, uint64_t bytes);
 void trace_client(const struct client *client, const char *what, uint64_t t);
 void trace_fault(const struct client *client, unsigned device, const char *name, uint32_t error,
                  uint64_t t);

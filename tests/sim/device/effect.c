@@ -44,6 +44,28 @@ static uint64_t effect_kernel_duration(const struct item *item)
     return item->kernel->duration;
 }
 
+/* What is there already does not move. */
+static uint64_t effect_prefetch_time(const struct item *item)
+{
+    const struct client *client = item->stream->client;
+    unsigned device = item->stream->context->device;
+    uint64_t there = client->resident[device], moving = item->c.copy.width;
+
+    if (item->c.copy.direction == COPY_HTOD)
+        there = client->managed[device] - there;
+    return paging_time(moving < there ? moving : there);
+}
+
+static void effect_prefetch(const struct item *item)
+{
+    struct context *context = item->stream->context;
+
+    if (item->c.copy.direction == COPY_HTOD)
+        paging_bring(&devices[context->device], context->client, item->c.copy.width, device_now());
+    else
+        paging_send_away(&devices[context->device], context->client, item->c.copy.width);
+}
+
 uint64_t effect_duration(const struct item *item)
 {
     const struct command_copy *copy = &item->c.copy;
@@ -56,6 +78,8 @@ uint64_t effect_duration(const struct item *item)
                                    item->c.memset.height,
                                settings.memory_rate);
     case COMMAND_COPY:
+        if (copy->prefetch)
+            return effect_prefetch_time(item);
         return effect_transfer(copy->width * copy->height * copy->depth,
                                copy->direction == COPY_DTOD ? settings.memory_rate / 2 + 1
                                                             : settings.copy_rate);
@@ -204,6 +228,8 @@ uint32_t effect_finish(struct item *item)
     case COMMAND_MEMSET:
         return effect_memset(item);
     case COMMAND_COPY:
+        if (item->c.copy.prefetch)
+            effect_prefetch(item);
         return effect_copy(item);
     default:
         return CUDA_SUCCESS;

@@ -217,6 +217,32 @@ static bool engine_finish_one(struct engine *engine, uint64_t t)
     return false;
 }
 
+/* The managed memory of the context's process comes to the device before its kernels go on; until
+ * then nothing runs. */
+static bool engine_page(struct engine *engine, uint64_t t)
+{
+    struct context *context = engine->loaded;
+    uint64_t bytes = paging_bring(engine->device, context->client, UINT64_MAX, t);
+
+    if (!bytes)
+        return false;
+    engine->page_start = t;
+    engine->page_bytes = bytes;
+    engine->switching = true;
+    engine->switch_end = t + paging_time(bytes);
+    return true;
+}
+
+static bool engine_wants_pages(const struct engine *engine, struct item *item)
+{
+    const struct client *client = item->stream->client;
+
+    if (item->c.kind != COMMAND_KERNEL || item->paged || !client->managed[engine->device->ordinal])
+        return false;
+    item->paged = true;
+    return true;
+}
+
 static bool engine_start_one(struct engine *engine, uint64_t t)
 {
     struct context *context = engine->loaded;
@@ -226,6 +252,11 @@ static bool engine_start_one(struct engine *engine, uint64_t t)
             continue;
         if (!engine_fits(context, item))
             return false;
+        if (engine_wants_pages(engine, item) && engine_page(engine, t)) {
+            for (struct item *other = context->running; other; other = other->queue_next)
+                engine_pause(other, t, false);
+            return true;
+        }
         engine_start(engine, item, t);
         return true;
     }
@@ -259,11 +290,23 @@ static uint64_t engine_wanted_since(const struct engine *engine)
 static void engine_resume(struct engine *engine, uint64_t t)
 {
     engine->switching = false;
+    if (engine->page_bytes && engine->loaded)
+        trace_page(engine->loaded, engine->page_start, t, engine->page_bytes);
+    engine->page_bytes = 0;
     engine->slice_start = t;
     if (!engine->loaded)
         return;
     for (struct item *item = engine->loaded->running; item; item = item->queue_next)
         item->since = item->last_poll = t;
+}
+
+/* What was taken off the engine in the middle needs its pages again. */
+static bool engine_pages_back(struct engine *engine, uint64_t t)
+{
+    for (struct item *item = engine->loaded->running; item; item = item->queue_next)
+        if (item->c.kind == COMMAND_KERNEL)
+            return engine_page(engine, t);
+    return false;
 }
 
 static void engine_switch(struct engine *engine, struct context *to, uint64_t t)
@@ -276,9 +319,10 @@ static void engine_switch(struct engine *engine, struct context *to, uint64_t t)
     if (costs && settings.switch_cost) {
         engine->switching = true;
         engine->switch_end = t + settings.switch_cost;
-    } else {
-        engine_resume(engine, t);
+        t = engine->switch_end;
     }
+    if (!engine_pages_back(engine, t) && !engine->switching)
+        engine_resume(engine, t);
 }
 
 static bool engine_consider_switch(struct engine *engine, uint64_t t)
@@ -324,5 +368,6 @@ void engine_drop_context(struct context *context, uint64_t t)
     if (engine->loaded == context && !context->alive) {
         engine->loaded = NULL;
         engine->switching = false;
+        engine->page_bytes = 0;
     }
 }

@@ -94,9 +94,28 @@ static void pool_count(struct device *device, struct client *client, bool overhe
     atomic_store_explicit(&device->shared->used, device->used, memory_order_release);
 }
 
-static bool pool_fits(const struct device *device, uint64_t bytes)
+void pool_page(struct device *device, struct client *client, int64_t bytes)
 {
-    return bytes <= device->total && device->used <= device->total - bytes;
+    if (!bytes)
+        return;
+    client->resident[device->ordinal] += (uint64_t)bytes;
+    pool_count(device, client, false, bytes);
+    trace_memory(client, device->ordinal, bytes > 0 ? "page-in" : "page-out",
+                 (uint64_t)(bytes > 0 ? bytes : -bytes));
+}
+
+static bool pool_fits(struct device *device, uint64_t bytes)
+{
+    if (bytes > device->total)
+        return false;
+    if (device->used > device->total - bytes)
+        paging_make_room(device, bytes);
+    return device->used <= device->total - bytes;
+}
+
+static bool pool_is_paged(enum alloc_kind kind)
+{
+    return kind == ALLOC_MANAGED && settings.paging;
 }
 
 /* Cuts `bytes` off the front of a free block that starts aligned; the rest stays free. */
@@ -209,11 +228,11 @@ uint32_t pool_take(struct device *device, struct client *client, unsigned contex
 {
     struct block *block;
 
-    if (!bytes || bytes > device->total || alignment > (UINT64_C(1) << 30) ||
-        (alignment & (alignment - 1)))
+    if (!bytes || bytes > (pool_is_paged(kind) ? board->memory_stride : device->total) ||
+        alignment > (UINT64_C(1) << 30) || (alignment & (alignment - 1)))
         return bytes > device->total ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
     bytes = SIM_ALIGN(bytes, GRAIN);
-    if (!pool_fits(device, bytes))
+    if (!pool_is_paged(kind) && !pool_fits(device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     block = pool_choose(device, bytes, alignment < GRAIN ? GRAIN : alignment);
     if (!block || !pool_cut(device, block, bytes) || !pool_hold(block, client, context))
@@ -225,7 +244,10 @@ uint32_t pool_take(struct device *device, struct client *client, unsigned contex
     block->serial = ++last_serial;
     block->chain = *pool_bucket(block->address);
     *pool_bucket(block->address) = block;
-    pool_count(device, client, kind == ALLOC_MODULE, (int64_t)bytes);
+    if (pool_is_paged(kind))
+        paging_add(client, device->ordinal, bytes);
+    else
+        pool_count(device, client, kind == ALLOC_MODULE, (int64_t)bytes);
     trace_memory(client, device->ordinal, "alloc", bytes);
     *address = block->address;
     return CUDA_SUCCESS;
@@ -267,7 +289,10 @@ static void pool_release(struct block *block)
     while (*at != block)
         at = &(*at)->chain;
     *at = block->chain;
-    pool_count(device, block->owner, block->kind == ALLOC_MODULE, -(int64_t)block->bytes);
+    if (pool_is_paged(block->kind))
+        paging_remove(block->owner, block->device, block->bytes);
+    else
+        pool_count(device, block->owner, block->kind == ALLOC_MODULE, -(int64_t)block->bytes);
     block->owner = NULL;
     if (pool_discard(device, block))
         pool_make_free(device, block);

@@ -53,6 +53,8 @@ void settings_load(void)
     settings.copy_latency = util_env_duration("SIMCUDA_COPY_LATENCY", 1500);
     settings.copy_rate = util_env_size("SIMCUDA_COPY_RATE", UINT64_C(20000000000));
     settings.memory_rate = util_env_size("SIMCUDA_MEMORY_RATE", UINT64_C(800000000000));
+    settings.paging = util_env_number("SIMCUDA_CONCURRENT_MANAGED", 1, 1) != 0;
+    settings.page_rate = util_env_size("SIMCUDA_PAGE_RATE", UINT64_C(12000000000));
     settings.overlap = util_env_duration("SIMCUDA_OVERLAP", 3000);
     if (!settings.slice)
         settings.slice = 1;
@@ -62,6 +64,8 @@ void settings_load(void)
         settings.queue = 1;
     if (!settings.copy_rate)
         settings.copy_rate = 1;
+    if (!settings.page_rate)
+        settings.page_rate = 1;
     if (!settings.memory_rate)
         settings.memory_rate = 1;
 }

@@ -170,10 +170,18 @@ void trace_memory(const struct client *client, unsigned device, const char *what
     uint64_t overhead = client->overhead[device];
 
     trace_line("M\t%" PRIu64 "\t%u\t%s\t%d\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
-               "\t%" PRIu64 "\t%" PRIu64 "\n",
+               "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
                device_now(), device, trace_tag(client), client->pid, what, bytes,
                client->bytes[device], devices[device].used, client->bytes[device] - overhead,
-               overhead, devices[device].orphaned);
+               overhead, devices[device].orphaned, client->managed[device]);
+}
+
+void trace_page(const struct context *context, uint64_t start, uint64_t end, uint64_t bytes)
+{
+    trace_line("X\t%" PRIu64 "\t%" PRIu64 "\t%u\t%s\t%d\t%u\t0\tpage\t%" PRIu64 "\t%" PRIu64
+               "\t0\t0$\n",
+               start, end, context->device, trace_tag(context->client), context->client->pid,
+               context->slot, bytes, start);
 }
 
 void trace_client(const struct client *client, const char *what, uint64_t t)
