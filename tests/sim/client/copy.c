@@ -26,9 +26,12 @@ static enum end_kind copy_end(uint64_t address, uint64_t bytes, CUresult *result
             return END_DEVICE;
         return END_PAGEABLE;
     }
-    if (bytes > region.bytes - (address - region.address))
+    if (!region_covers(address, bytes))
         *result = CUDA_ERROR_INVALID_VALUE;
-    return region.kind == REGION_PINNED || region.kind == REGION_REGISTERED ? END_HOST : END_DEVICE;
+    return region.kind == REGION_PINNED || region.kind == REGION_REGISTERED ||
+                   (region.kind == REGION_POOL && (region.flags & REGION_ON_HOST))
+               ? END_HOST
+               : END_DEVICE;
 }
 
 /* From the first byte of one side to the last one. */

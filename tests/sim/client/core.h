@@ -112,7 +112,7 @@ enum region_kind {
 
 /* An imported region that cuMemFree closes, as the pools' pointers; others have a close of their
  * own. */
-enum { REGION_FREED_BY_FREE = 1 };
+enum { REGION_FREED_BY_FREE = 1, REGION_ON_HOST = 2 /* a pool's block */ };
 
 struct region {
     uint64_t address, bytes;
@@ -131,6 +131,8 @@ CUresult region_add(const struct region *region);
 bool region_remove(uint64_t address, struct region *out);
 /* Whether anything is known inside a range. */
 bool region_any(uint64_t address, uint64_t bytes);
+/* Whether a range lies in one region, or in mappings of virtual memory without a gap. */
+bool region_covers(uint64_t address, uint64_t bytes);
 void region_forget_context(struct context *context);
 /* Where this process reads and writes device address `address`. */
 void *region_host(uint64_t address);
@@ -253,7 +255,7 @@ void multicast_end(struct multicast *multicast);
 
 CUresult physical_import(CUmemGenericAllocationHandle *handle, unsigned type,
                          const struct shared_memory *shared);
-bool pool_exportable(CUmemoryPool pool, uint32_t *device);
+bool pool_exportable(CUmemoryPool pool, unsigned type, uint32_t *device);
 bool pool_imported(CUmemoryPool pool);
 CUresult pool_import(CUmemoryPool *pool, unsigned device);
 /* The device's allocation around a pool's block. */

@@ -125,7 +125,6 @@ static const struct attribute attributes[] = {
     A(TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, 0),
     A(MEMORY_POOLS_SUPPORTED, 1),
     A(GPU_DIRECT_RDMA_SUPPORTED, 0),
-    A(MEMPOOL_SUPPORTED_HANDLE_TYPES, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
     A(CLUSTER_LAUNCH, 1),
     A(DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 1),
     A(IPC_EVENT_SUPPORTED, 1),
@@ -265,6 +264,9 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
         *pi = sim.fabric;
     if (attrib == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)
         *pi = (int)sim.board->paging;
+    if (attrib == CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)
+        *pi =
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | (sim.fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0);
     if (attrib == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
         *pi = sim.multicast;
     if (attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)

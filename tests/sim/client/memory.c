@@ -64,11 +64,8 @@ bool memory_is_device(CUdeviceptr address)
 bool memory_is_reachable(const void *pointer, uint64_t bytes)
 {
     uint64_t address = (uint64_t)(uintptr_t)pointer;
-    struct region region;
 
-    if (memory_is_device(address))
-        return true;
-    return region_find(address, &region) && bytes <= region.bytes - (address - region.address);
+    return memory_is_device(address) || region_covers(address, bytes);
 }
 
 /* Virtual ranges are mapped here as well, so every device address is also one of this process. */
@@ -270,7 +267,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 
 static bool memory_is_host(const struct region *region)
 {
-    return region->kind == REGION_PINNED || region->kind == REGION_REGISTERED;
+    return region->kind == REGION_PINNED || region->kind == REGION_REGISTERED ||
+           (region->kind == REGION_POOL && (region->flags & REGION_ON_HOST));
 }
 
 static CUresult memory_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr address,

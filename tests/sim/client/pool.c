@@ -39,16 +39,31 @@ struct pool {
     unsigned device;
     bool standard; /* a device's default pool */
     bool destroyed;
-    bool exportable, imported; /* made to be shared; another process's */
+    bool host, managed;    /* of the host's memory; pages that move */
+    bool imported;         /* another process's */
+    unsigned handle_types; /* by which it may be shared */
+    uint64_t most;         /* bytes it may reserve, 0: what there is */
+    CUmemLocation location;
+    CUmemAccess_flags access[SIM_DEVICES + 1]; /* of the devices, of the host */
     uint64_t threshold;
     uint64_t reserved, reserved_high, used, used_high;
     int reuse[3];
     struct chunk *chunks;
 };
 
+/* Values that older headers have no name for. */
+enum {
+    ALLOCATION_MANAGED = 2,
+    LOCATION_NONE = 0,
+    LOCATION_HOST = 2,
+    LOCATION_HOST_NUMA = 3,
+    LOCATION_LAST = 4,
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *pools;
 static struct pool *standard[SIM_DEVICES], *current[SIM_DEVICES];
+static struct pool *standard_host, *current_host;
 static _Atomic unsigned chunk_count; /* of all pools: 0 makes synchronisations cheap */
 
 /* --- blocks: under the lock --- */
@@ -114,6 +129,33 @@ static struct block *pool_find_block(struct pool *pool, struct stream *stream, u
     return NULL;
 }
 
+static bool pool_may_reserve(const struct pool *pool, uint64_t bytes)
+{
+    return !pool->most || (pool->reserved <= pool->most && bytes <= pool->most - pool->reserved);
+}
+
+static CUresult pool_take_chunk(struct pool *pool, uint64_t bytes, CUdeviceptr *address)
+{
+    void *block;
+
+    if (!pool_may_reserve(pool, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!pool->host)
+        return memory_take_free(pool->device, bytes, pool->managed ? ALLOC_MANAGED : ALLOC_POOL,
+                                address);
+    block = shared_take(bytes);
+    *address = (CUdeviceptr)(uintptr_t)block;
+    return block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void pool_put_chunk(const struct pool *pool, CUdeviceptr address)
+{
+    if (pool->host)
+        shared_put((void *)(uintptr_t)address);
+    else
+        memory_put(address);
+}
+
 static CUresult pool_grow(struct pool *pool, uint64_t bytes)
 {
     struct chunk *chunk = calloc(1, sizeof(*chunk));
@@ -123,10 +165,10 @@ static CUresult pool_grow(struct pool *pool, uint64_t bytes)
 
     if (chunk && block) {
         chunk->bytes = SIM_ALIGN(bytes, GROWTH);
-        result = memory_take_free(pool->device, chunk->bytes, ALLOC_POOL, &address);
+        result = pool_take_chunk(pool, chunk->bytes, &address);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && chunk->bytes != SIM_ALIGN(bytes, GROWTH_LEAST)) {
             chunk->bytes = SIM_ALIGN(bytes, GROWTH_LEAST);
-            result = memory_take_free(pool->device, chunk->bytes, ALLOC_POOL, &address);
+            result = pool_take_chunk(pool, chunk->bytes, &address);
         }
     }
     if (result) {
@@ -164,7 +206,7 @@ static void pool_trim(struct pool *pool, uint64_t keep)
         }
         *at = chunk->next;
         pool->reserved -= chunk->bytes;
-        memory_put(chunk->address);
+        pool_put_chunk(pool, chunk->address);
         free(chunk->blocks);
         free(chunk);
         atomic_fetch_sub(&chunk_count, 1);
@@ -216,6 +258,9 @@ static struct pool *pool_new(unsigned device)
     if (!pool)
         return NULL;
     pool->device = device;
+    pool->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    pool->location.id = (int)device;
+    pool->access[device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
     pool->next = pools;
     pools = pool;
@@ -292,6 +337,7 @@ static CUresult pool_alloc(struct pool *pool, struct stream *stream, size_t byte
         region.address = block->address;
         region.device = pool->device;
         region.owner = pool;
+        region.flags = pool->host ? REGION_ON_HOST : 0;
         result = region_add(&region);
         if (result)
             pool_put_block(pool, block, stream);
@@ -454,6 +500,54 @@ static CUresult pool_device(CUdevice device, const void *out)
     return result;
 }
 
+/* Host memory is not for other processes; what moves has no place of its own. */
+static CUresult pool_check_place(const CUmemPoolProps *props)
+{
+    unsigned place = (unsigned)props->location.type;
+    bool managed = (unsigned)props->allocType == ALLOCATION_MANAGED;
+
+    if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && !managed)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (place == CU_MEM_LOCATION_TYPE_DEVICE)
+        return props->location.id >= 0 && (unsigned)props->location.id < sim.devices
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_DEVICE;
+    if (place == LOCATION_NONE)
+        return managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return (place == LOCATION_HOST || place == LOCATION_HOST_NUMA) && !props->handleTypes
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult pool_check_props(const CUmemPoolProps *props)
+{
+    unsigned types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+                     (sim.fabric ? (unsigned)CU_MEM_HANDLE_TYPE_FABRIC : 0);
+    CUresult result = pool_check_place(props);
+
+    return !result && (props->handleTypes & ~types) ? CUDA_ERROR_NOT_SUPPORTED : result;
+}
+
+/* Under the lock. */
+static struct pool *pool_new_by(const CUmemPoolProps *props)
+{
+    bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    struct pool *pool = pool_new(on_device ? (unsigned)props->location.id : 0);
+
+    if (!pool)
+        return NULL;
+    pool->location = props->location;
+    pool->managed = (unsigned)props->allocType == ALLOCATION_MANAGED;
+    pool->host = !on_device && !pool->managed;
+    pool->handle_types = props->handleTypes;
+    pool->most = props->maxSize;
+    if (!on_device) {
+        pool->access[0] = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        pool->access[SIM_DEVICES] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    return pool;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
     struct pool *made;
@@ -461,19 +555,14 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 
     ENTRY();
     result = sim_check();
+    if (!result && (!pool || !poolProps))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = pool_check_props(poolProps);
     if (result)
         return result;
-    if (!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (poolProps->location.id < 0 || (unsigned)poolProps->location.id >= sim.devices)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (poolProps->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_NOT_SUPPORTED;
     pthread_mutex_lock(&lock);
-    made = pool_new((unsigned)poolProps->location.id);
-    if (made)
-        made->exportable = poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    made = pool_new_by(poolProps);
     pthread_mutex_unlock(&lock);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -496,6 +585,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     p->destroyed = true;
     if (current[p->device] == p)
         current[p->device] = NULL;
+    if (current_host == p)
+        current_host = NULL;
     pool_trim(p, 0);
     if (!p->chunks)
         pool_forget(p);
@@ -602,6 +693,31 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     return result;
 }
 
+/* Whose access a location is about; NULL: no such place. */
+static CUmemAccess_flags *pool_access(struct pool *pool, const CUmemLocation *location)
+{
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return location->id >= 0 && (unsigned)location->id < sim.devices
+                   ? &pool->access[location->id]
+                   : NULL;
+    return (unsigned)location->type >= LOCATION_HOST && (unsigned)location->type <= LOCATION_LAST
+               ? &pool->access[SIM_DEVICES]
+               : NULL;
+}
+
+/* A pool's own device keeps its access. */
+static bool pool_access_right(struct pool *pool, const CUmemAccessDesc *wanted)
+{
+    const CUmemAccess_flags *access = pool_access(pool, &wanted->location);
+
+    if (!access || (wanted->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+                    wanted->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+                    wanted->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+        return false;
+    return pool->host || access != &pool->access[pool->device] ||
+           wanted->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
     struct pool *p;
@@ -611,7 +727,16 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_
     result = pool_enter(pool, &p);
     if (!result && count && !map)
         result = CUDA_ERROR_INVALID_VALUE;
-    return result;
+    if (result)
+        return result;
+    for (size_t i = 0; i < count; i++)
+        if (!pool_access_right(p, &map[i]))
+            return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count; i++)
+        *pool_access(p, &map[i].location) = map[i].flags;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
@@ -621,10 +746,10 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
 
     ENTRY();
     result = pool_enter(memPool, &p);
-    if (!result && (!flags || !location))
+    if (!result && (!flags || !location || !pool_access(p, location)))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        *flags = *pool_access(p, location);
     return result;
 }
 
@@ -663,7 +788,7 @@ static CUresult pool_make_current(CUdevice device, CUmemoryPool handle)
 
     if (!result)
         result = pool_enter(handle, &pool);
-    if (!result && pool->device != (unsigned)device)
+    if (!result && (pool->host || pool->imported || pool->device != (unsigned)device))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result)
         return result;
@@ -680,42 +805,98 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 }
 
 #if CUDA_VERSION >= 13000
+/* --- by location: devices, and the host as one --- */
+
+static CUresult pool_location(const CUmemLocation *location, CUmemAllocationType type, bool *host)
+{
+    CUresult result = sim_check();
+
+    if (result)
+        return result;
+    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    *host = location->type == CU_MEM_LOCATION_TYPE_HOST ||
+            location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    return *host || location->type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_SUCCESS
+                                                                  : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult pool_of_host(CUmemoryPool *out, bool asks_standard)
+{
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_HOST}};
+    struct pool *pool;
+
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    if (!standard_host) {
+        standard_host = pool_new_by(&props);
+        if (standard_host)
+            standard_host->standard = true;
+    }
+    pool = !asks_standard && current_host ? current_host : standard_host;
+    pthread_mutex_unlock(&lock);
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (CUmemoryPool)pool;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pool_of_location(CUmemoryPool *out, const CUmemLocation *location,
+                                 CUmemAllocationType type, bool asks_standard)
+{
+    bool host;
+    CUresult result = pool_location(location, type, &host);
+
+    if (result)
+        return result;
+    return host ? pool_of_host(out, asks_standard)
+                : pool_of_device(out, location->id, asks_standard);
+}
+
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                 CUmemAllocationType type)
 {
     ENTRY();
-    if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_INVALID_VALUE;
-    return pool_of_device(pool_out, location->id, true);
+    return pool_of_location(pool_out, location, type, true);
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
     ENTRY();
-    if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_INVALID_VALUE;
-    return pool_of_device(pool, location->id, false);
+    return pool_of_location(pool, location, type, false);
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
+    struct pool *p;
+    bool host;
+    CUresult result;
+
     ENTRY();
-    if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_INVALID_VALUE;
-    return pool_make_current(location->id, pool);
+    result = pool_location(location, type, &host);
+    if (result || !host)
+        return result ? result : pool_make_current(location->id, pool);
+    result = pool_enter(pool, &p);
+    if (!result && !p->host)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    pthread_mutex_lock(&lock);
+    current_host = p;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
 }
 #endif
 
 /* --- sharing --- */
 
-bool pool_exportable(CUmemoryPool handle, uint32_t *device)
+bool pool_exportable(CUmemoryPool handle, unsigned type, uint32_t *device)
 {
     const struct pool *pool = object_check(handle, OBJECT_POOL);
 
-    if (!pool || pool->destroyed || !pool->exportable)
+    if (!pool || pool->destroyed || !(pool->handle_types & type) || (type & (type - 1)))
         return false;
     *device = pool->device;
     return true;
@@ -753,8 +934,10 @@ static bool pool_find_chunk(CUdeviceptr address, bool exported, struct region *r
     if (!region_find(address, region) || region->kind != REGION_POOL)
         return false;
     pool = region->owner;
+    if (pool->host)
+        return false;
     pthread_mutex_lock(&lock);
-    for (const struct chunk *c = !exported || pool->exportable ? pool->chunks : NULL; c && !found;
+    for (const struct chunk *c = !exported || pool->handle_types ? pool->chunks : NULL; c && !found;
          c = c->next)
         if (address - c->address < c->bytes) {
             *shared = (struct shared_memory){

@@ -56,6 +56,23 @@ bool region_any(uint64_t address, uint64_t bytes)
     return found;
 }
 
+bool region_covers(uint64_t address, uint64_t bytes)
+{
+    struct region region;
+
+    while (region_find(address, &region)) {
+        uint64_t left = region.bytes - (address - region.address);
+
+        if (bytes <= left)
+            return true;
+        if (region.kind != REGION_VIRTUAL)
+            return false;
+        address += left;
+        bytes -= left;
+    }
+    return false;
+}
+
 static bool region_grow(void)
 {
     struct region **bigger;

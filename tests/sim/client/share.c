@@ -195,12 +195,22 @@ static CUresult token_to_fabric(const struct token *token, CUmemFabricHandle *ou
     return CUDA_SUCCESS;
 }
 
-static CUresult token_from_fabric(const CUmemFabricHandle *handle, struct token *token)
+static bool share_type_right(CUmemAllocationHandleType type)
 {
+    return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || type == CU_MEM_HANDLE_TYPE_FABRIC;
+}
+
+static CUresult token_from_handle(void *handle, CUmemAllocationHandleType type, struct token *token,
+                                  enum share_kind kind)
+{
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return token_from_file(handle, token, kind);
+    if (!sim.fabric)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(token, handle, sizeof(*token));
-    return token_valid(token, SHARE_PHYSICAL) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return token_valid(token, kind) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
@@ -233,14 +243,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     result = sim_check();
     if (result)
         return result;
-    if (!handle || (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
-                    shHandleType != CU_MEM_HANDLE_TYPE_FABRIC))
+    if (!handle || !share_type_right(shHandleType))
         return CUDA_ERROR_INVALID_VALUE;
-    if (shHandleType == CU_MEM_HANDLE_TYPE_FABRIC && !sim.fabric)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    result = shHandleType == CU_MEM_HANDLE_TYPE_FABRIC
-                 ? token_from_fabric(osHandle, &token)
-                 : token_from_file(osHandle, &token, SHARE_PHYSICAL);
+    result = token_from_handle(osHandle, shHandleType, &token, SHARE_PHYSICAL);
     return result ? result : physical_import(handle, shHandleType, &token.memory);
 }
 
@@ -257,10 +262,10 @@ CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
     result = sim_check();
     if (result)
         return result;
-    if (!handle_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !pool_exportable(pool, &token.memory.device))
+    if (!handle_out || flags || !pool_exportable(pool, handleType, &token.memory.device))
         return CUDA_ERROR_INVALID_VALUE;
-    return token_to_file(&token, handle_out);
+    return handleType == CU_MEM_HANDLE_TYPE_FABRIC ? token_to_fabric(&token, handle_out)
+                                                   : token_to_file(&token, handle_out);
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
@@ -274,9 +279,9 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle
     result = sim_check();
     if (result)
         return result;
-    if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (!pool_out || flags || !share_type_right(handleType))
         return CUDA_ERROR_INVALID_VALUE;
-    result = token_from_file(handle, &token, SHARE_POOL);
+    result = token_from_handle(handle, handleType, &token, SHARE_POOL);
     return result ? result : pool_import(pool_out, token.memory.device);
 }
 
