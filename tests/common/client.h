@@ -99,8 +99,7 @@ CUfunction client_load_pdl(const struct client *c);
 void *client_symbol(const char *name);
 int client_attribute(const struct client *c, CUdevice_attribute attribute);
 /* What the simulated device has handed out to this process on a device: memory that calls asked
- * for, and what contexts cost besides. On hardware there is no such figure: the program is skipped.
- */
+ * for, and what contexts cost besides. On hardware there is no such figure: the program skips. */
 struct handed_out {
     unsigned long long memory, context;
     unsigned long long used, orphaned; /* of the whole device */

@@ -195,6 +195,17 @@ static CUresult token_to_fabric(const struct token *token, CUmemFabricHandle *ou
     return CUDA_SUCCESS;
 }
 
+/* The descriptor itself keeps the memory: it is locked, and the lock ends when nobody has the file
+ * open any more, which the device looks for. */
+static void share_hold_by_file(const struct shared_memory *shared, int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    uint64_t in[] = {shared->address, (uint64_t)fd};
+
+    if (fcntl(fd, F_OFD_SETLK, &lock) || call_device(CALL_EXPORT, in, 2, NULL, NULL))
+        sim_log("an exported descriptor does not hold its memory");
+}
+
 static bool share_type_right(CUmemAllocationHandleType type)
 {
     return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || type == CU_MEM_HANDLE_TYPE_FABRIC;
@@ -229,8 +240,12 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
     result = share_identify(&token.memory);
     if (result)
         return result;
-    return handleType == CU_MEM_HANDLE_TYPE_FABRIC ? token_to_fabric(&token, shareableHandle)
-                                                   : token_to_file(&token, shareableHandle);
+    if (handleType == CU_MEM_HANDLE_TYPE_FABRIC)
+        return token_to_fabric(&token, shareableHandle);
+    result = token_to_file(&token, shareableHandle);
+    if (!result)
+        share_hold_by_file(&token.memory, *(int *)shareableHandle);
+    return result;
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,

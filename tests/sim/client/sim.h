@@ -235,8 +235,8 @@ SIM_TESTS CUresult simcudaHandedOut(int device, unsigned long long *memory,
 SIM_TESTS CUresult simcudaDeviceHandedOut(int device, unsigned long long *used,
                                           unsigned long long *orphaned);
 
-/* This process's managed memory, where it is paged, and what of it is on the device (and part of the
- * memory that simcudaHandedOut tells). */
+/* This process's managed memory, where it is paged, and what of it is on the device (and part of
+ * the memory that simcudaHandedOut tells). */
 SIM_TESTS CUresult simcudaManaged(int device, unsigned long long *allocated,
                                   unsigned long long *resident);
 

@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define SIM_MAGIC 0x53494d43u /* "SIMC" */
-#define SIM_VERSION 1u
+#define SIM_VERSION 2u
 
 enum {
     SIM_CLIENTS = 512,
@@ -270,11 +270,16 @@ enum call_op {
     CALL_EVENT_CLOSE,     /* in: board event slot */
     CALL_MAP,             /* in: client address, bytes, memory address (0: unmap) */
     CALL_REGISTER,        /* in: client address, bytes (0: unregister); foreign host memory */
-    CALL_SHARE,      /* in: address, serial, 1 to ask only, context slot. out: bytes, serial: adds a
-                        holder to an      allocation of anybody, if it is still the one of that serial */
-    CALL_HANDED_OUT, /* in: device, 0; out: this client's memory, its contexts' cost; the device's
-                        bytes in use, those of them that are nobody's. in: device, 1; out: this
-                        client's managed memory, what of it is on the device */
+    /* in: address, serial, 1 to ask only, context slot. out: bytes, serial. Adds a holder to an
+     * allocation of anybody, if it is still the one of that serial. */
+    CALL_SHARE,
+    /* in: address, the client's descriptor, which holds the allocation until its lock is gone:
+     * until nobody has it open any more. */
+    CALL_EXPORT,
+    /* in: device, 0; out: this client's memory, its contexts' cost; the device's bytes in use,
+     * those of them that are nobody's. in: device, 1; out: this client's managed memory, what of it
+     * is on the device. */
+    CALL_HANDED_OUT,
     CALL_LEAVE,
 };
 

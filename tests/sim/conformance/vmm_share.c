@@ -1,6 +1,6 @@
 /* Rule: memory of cuMemCreate exported as a file descriptor, or as a fabric handle of 64 bytes, is
  * the same memory in the process that imports it; it takes no more memory there, and it lives on
- * when its maker has released it or is dead.
+ * when its maker has released it or is dead. A descriptor holds it, too, until it is closed.
  * Source: CUDA Driver API, cuMemExportToShareableHandle, cuMemImportFromShareableHandle,
  * cuMemRelease.
  */
@@ -145,6 +145,31 @@ static void check_word(const struct client *c, CUmemGenericAllocationHandle hand
     CHECK_CU(cuMemAddressFree(base, BYTES));
 }
 
+/* A process's own descriptor holds what it has released, and closing it lets go. */
+static void check_descriptor(const struct client *c)
+{
+    size_t before = free_bytes();
+    CUmemGenericAllocationHandle handle = make(c, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), again;
+    uint64_t end;
+    int fd, copy;
+
+    CHECK_CU(
+        cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CHECK_CU(cuMemRelease(handle));
+    copy = dup(fd);
+    close(fd);
+    client_sleep(100 * MS);
+    CHECK(before - free_bytes() >= BYTES, "the memory is gone although a descriptor is open");
+    CHECK_CU(cuMemImportFromShareableHandle(&again, (void *)(uintptr_t)copy,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_CU(cuMemRelease(again));
+    close(copy);
+    end = client_now() + SOON;
+    while (free_bytes() < before && client_now() < end)
+        client_sleep(MS);
+    CHECK(free_bytes() >= before, "the memory stays after the last descriptor");
+}
+
 int main(void)
 {
     CUmemGenericAllocationHandle handle, fabric = 0;
@@ -186,6 +211,7 @@ int main(void)
         CHECK_CU(cuMemRelease(fabric));
         CHECK(free_bytes() >= left + 2 * BYTES, "the fabric handle's memory stays");
     }
+    check_descriptor(&c);
     client_pass("a descriptor%s: one memory, alive until its last holder",
                 has_fabric ? " and a fabric handle" : "");
 }

@@ -88,6 +88,11 @@ static uint32_t call_share(struct request *r)
     return pool_share(r->client, (unsigned)r->in[3], r->in[0], r->in[1], r->in[2] != 0, r->out);
 }
 
+static uint32_t call_export(struct request *r)
+{
+    return export_open(r->client, r->in[0], r->in[1]);
+}
+
 static uint32_t call_adjust(struct request *r)
 {
     struct context *context = call_context(r, 0);
@@ -103,6 +108,7 @@ static uint32_t call_handed_out(struct request *r)
 
     if (device >= settings.devices)
         return CUDA_ERROR_INVALID_DEVICE;
+    export_look();
     if (r->in[1]) {
         r->out[0] = r->client->managed[device];
         r->out[1] = r->client->resident[device];
@@ -207,6 +213,7 @@ static uint32_t (*const calls[])(struct request *) = {
     [CALL_MAP] = call_map,
     [CALL_REGISTER] = call_register,
     [CALL_SHARE] = call_share,
+    [CALL_EXPORT] = call_export,
     [CALL_HANDED_OUT] = call_handed_out,
     [CALL_LEAVE] = call_leave,
 };

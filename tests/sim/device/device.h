@@ -324,7 +324,16 @@ uint32_t pool_share(struct client *client, unsigned context, uint64_t address, u
                     bool ask, uint64_t out[2]);
 uint32_t pool_adjust(struct device *device, struct client *client, struct context *context,
                      int64_t bytes, const char *what);
+/* A holder that is no client; false: there is no such block. */
+bool pool_hold_alone(uint64_t address);
+void pool_drop_alone(uint64_t address);
 void pool_forget(struct client *client, int context); /* context -1: all of the client's */
+
+/* --- export.c: descriptors that hold memory --- */
+uint32_t export_open(const struct client *client, uint64_t address, uint64_t descriptor);
+uint64_t export_next(void); /* when to look at them again */
+void export_step(uint64_t now);
+void export_look(void); /* at once */
 
 /* --- paging.c: managed memory that may exceed the device's --- */
 void paging_add(struct client *client, unsigned device, uint64_t bytes);

@@ -139,6 +139,7 @@ static uint64_t main_round(void)
             stream_settle();
     } while (stepped);
     client_step(now);
+    export_step(now);
     if (trace_due() <= now)
         trace_flush();
     return next;
@@ -159,6 +160,7 @@ static bool main_rung(void)
 static uint64_t main_earliest(uint64_t engines)
 {
     uint64_t polls = stream_next_poll(), leaving = client_next(), trace = trace_due();
+    uint64_t exports = export_next();
     uint64_t next = engines > settings.spin ? engines - settings.spin : 0;
 
     if (engines == UTIL_NEVER)
@@ -167,6 +169,8 @@ static uint64_t main_earliest(uint64_t engines)
         next = polls;
     if (leaving < next)
         next = leaving;
+    if (exports < next)
+        next = exports;
     return trace < next ? trace : next;
 }
 

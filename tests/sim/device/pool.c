@@ -17,7 +17,7 @@ enum { BUCKETS = 65536, GRAIN = 512, DISCARD_LEAST = 65536, DISCARD_ASIDE = 16 <
 
 struct holder {
     struct holder *next;
-    struct client *client;
+    struct client *client; /* NULL: a descriptor */
     unsigned context;
 };
 
@@ -108,6 +108,8 @@ static bool pool_fits(struct device *device, uint64_t bytes)
 {
     if (bytes > device->total)
         return false;
+    if (device->used > device->total - bytes)
+        export_look();
     if (device->used > device->total - bytes)
         paging_make_room(device, bytes);
     return device->used <= device->total - bytes;
@@ -219,7 +221,8 @@ static bool pool_hold(struct block *block, struct client *client, unsigned conte
     holder->context = context;
     holder->next = block->holders;
     block->holders = holder;
-    client->holdings++;
+    if (client)
+        client->holdings++;
     return true;
 }
 
@@ -381,6 +384,33 @@ uint32_t pool_adjust(struct device *device, struct client *client, struct contex
     pool_count(device, client, true, bytes);
     trace_memory(client, device->ordinal, what, (uint64_t)(bytes < 0 ? -bytes : bytes));
     return CUDA_SUCCESS;
+}
+
+bool pool_hold_alone(uint64_t address)
+{
+    struct block *block = pool_find(address);
+
+    return block && pool_hold(block, NULL, 0);
+}
+
+void pool_drop_alone(uint64_t address)
+{
+    struct block *block = pool_find(address);
+    struct holder **at = block ? pool_holder(block, NULL, -1) : NULL;
+    struct holder *holder = at ? *at : NULL;
+    uint64_t bytes;
+    unsigned device;
+
+    if (!holder)
+        return;
+    *at = holder->next;
+    free(holder);
+    if (block->holders)
+        return;
+    bytes = block->bytes;
+    device = block->device;
+    pool_release(block);
+    trace_memory(NULL, device, "free", bytes);
 }
 
 static void pool_forget_block(struct block *block, struct client *client, int context)

@@ -165,15 +165,18 @@ void trace_stretch(struct item *item, uint64_t start, uint64_t end, bool last)
               item->c.stamp, item->piece++, last);
 }
 
+/* NULL: nobody's memory, an orphan's. */
 void trace_memory(const struct client *client, unsigned device, const char *what, uint64_t bytes)
 {
-    uint64_t overhead = client->overhead[device];
+    static const struct client nobody;
+    const struct client *c = client ? client : &nobody;
+    uint64_t overhead = c->overhead[device];
 
     trace_line("M\t%" PRIu64 "\t%u\t%s\t%d\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
                "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
-               device_now(), device, trace_tag(client), client->pid, what, bytes,
-               client->bytes[device], devices[device].used, client->bytes[device] - overhead,
-               overhead, devices[device].orphaned, client->managed[device]);
+               device_now(), device, trace_tag(c), c->pid, what, bytes, c->bytes[device],
+               devices[device].used, c->bytes[device] - overhead, overhead,
+               devices[device].orphaned, c->managed[device]);
 }
 
 void trace_page(const struct context *context, uint64_t start, uint64_t end, uint64_t bytes)
