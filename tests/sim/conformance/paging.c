@@ -125,6 +125,21 @@ static void check_prefetch(const struct client *c)
     CHECK_CU(cuMemFree(memory));
 }
 
+/* A process that pages for each of its kernels keeps nobody from the device, nor itself. */
+static void check_others(const struct client *c, struct child *other)
+{
+    uint64_t start = client_now(), theirs;
+
+    for (unsigned i = 0; i < 40; i++) /* some 30 ms of paging each */
+        client_noop(c, NULL);
+    client_tell(other, 1);
+    client_hear(other);
+    theirs = client_now() - start;
+    CHECK(cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY, "the other's kernel took %llu ms, all of it",
+          (unsigned long long)(theirs / MS));
+    CHECK_CU(cuCtxSynchronize());
+}
+
 int main(void)
 {
     CUdeviceptr first, second;
@@ -152,6 +167,9 @@ int main(void)
     check_time(&c, trace);
     check_prefetch(&c);
     second = managed_alloc(2000 * MIB);
+    client_noop(&c, NULL);
+    CHECK_CU(cuCtxSynchronize());
+    check_others(&c, &other);
     client_noop(&c, NULL);
     CHECK_CU(cuCtxSynchronize());
     CHECK(managed_of(&c).resident <= DEVICE && managed_of(&c).resident > DEVICE / 2,

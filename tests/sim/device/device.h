@@ -79,7 +79,6 @@ struct item {
     unsigned weight;
     unsigned job;      /* worker's ticket; 0: none */
     uint64_t ticket;   /* of a host function under way */
-    bool paged;        /* what it works on has been brought to the device for it */
     bool programmatic; /* behind a kernel it may overlap */
     struct wire_command c;
     unsigned char data[]; /* dependencies, then payload */
@@ -142,6 +141,7 @@ struct engine {
     uint64_t switch_end;
     uint64_t slice_start;
     uint64_t page_start, page_bytes; /* the switch ends with paging, from then on; 0: it does not */
+    const struct item *paged_for;    /* starts next: its pages have been brought */
     uint64_t time;                   /* of the last thing it did */
 };
 

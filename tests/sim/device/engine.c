@@ -233,13 +233,14 @@ static bool engine_page(struct engine *engine, uint64_t t)
     return true;
 }
 
-static bool engine_wants_pages(const struct engine *engine, struct item *item)
+static bool engine_wants_pages(struct engine *engine, const struct item *item)
 {
     const struct client *client = item->stream->client;
 
-    if (item->c.kind != COMMAND_KERNEL || item->paged || !client->managed[engine->device->ordinal])
+    if (item->c.kind != COMMAND_KERNEL || item == engine->paged_for ||
+        !client->managed[engine->device->ordinal])
         return false;
-    item->paged = true;
+    engine->paged_for = item;
     return true;
 }
 
@@ -257,6 +258,7 @@ static bool engine_start_one(struct engine *engine, uint64_t t)
                 engine_pause(other, t, false);
             return true;
         }
+        engine->paged_for = NULL;
         engine_start(engine, item, t);
         return true;
     }
@@ -293,7 +295,9 @@ static void engine_resume(struct engine *engine, uint64_t t)
     if (engine->page_bytes && engine->loaded)
         trace_page(engine->loaded, engine->page_start, t, engine->page_bytes);
     engine->page_bytes = 0;
-    engine->slice_start = t;
+    engine->time = t;
+    if (!engine->paged_for)
+        engine->slice_start = t;
     if (!engine->loaded)
         return;
     for (struct item *item = engine->loaded->running; item; item = item->queue_next)
@@ -316,6 +320,7 @@ static void engine_switch(struct engine *engine, struct context *to, uint64_t t)
     for (struct item *item = costs ? engine->loaded->running : NULL; item; item = item->queue_next)
         engine_pause(item, t, false);
     engine->loaded = to;
+    engine->paged_for = NULL;
     if (costs && settings.switch_cost) {
         engine->switching = true;
         engine->switch_end = t + settings.switch_cost;
@@ -348,10 +353,11 @@ void engine_step(struct engine *engine, uint64_t t)
             return;
         engine_resume(engine, t);
     }
-    /* What ends now ends first, then the slice: nothing starts only to be taken off again. */
+    /* What ends now ends first, then the slice: nothing starts only to be taken off again, but what
+     * pages were brought for, or it might never. */
     while (!engine->switching)
-        if (!engine_finish_one(engine, t) && !engine_consider_switch(engine, t) &&
-            !engine_start_one(engine, t))
+        if (!(engine->paged_for && engine_start_one(engine, t)) && !engine_finish_one(engine, t) &&
+            !engine_consider_switch(engine, t) && !engine_start_one(engine, t))
             break;
     engine->time = t;
 }
@@ -365,6 +371,7 @@ void engine_drop_context(struct context *context, uint64_t t)
     context->running = NULL;
     context->running_weight = 0;
     context->queued = NULL;
+    engine->paged_for = NULL;
     if (engine->loaded == context && !context->alive) {
         engine->loaded = NULL;
         engine->switching = false;
