@@ -1,5 +1,5 @@
 /* Rule: a pool's memory is taken where its properties say: on the host it takes none of the device,
- * and on another device that one's, whatever the stream's device is.
+ * on another device that one's, whatever the stream's device is; pages come with kernels.
  * Source: CUDA Driver API, cuMemPoolCreate, cuMemAllocFromPoolAsync.
  */
 #include "client.h"
@@ -60,6 +60,30 @@ static bool check_host(const struct client *c, CUstream stream)
     return true;
 }
 
+/* Managed memory of a pool takes nothing before a kernel wants it. */
+static bool check_pages(const struct client *c, CUstream stream)
+{
+    CUmemPoolProps props = {.allocType = (CUmemAllocationType)2 /* managed, from CUDA 13 on */,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = c->device}};
+    size_t before = free_bytes();
+    CUmemoryPool pool;
+    CUdeviceptr memory;
+
+    if (!client_attribute(c, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) ||
+        cuMemPoolCreate(&pool, &props))
+        return false;
+    CHECK_CU(cuMemAllocFromPoolAsync(&memory, BYTES, pool, stream));
+    CHECK_CU(cuStreamSynchronize(stream));
+    CHECK(before - free_bytes() < BYTES / 2, "pages are taken before a kernel wants them");
+    client_fill(c, stream, memory, 1, BYTES / 4);
+    CHECK_CU(cuStreamSynchronize(stream));
+    CHECK(before - free_bytes() >= BYTES / 2, "pages that a kernel wrote are not on the device");
+    CHECK_CU(cuMemFreeAsync(memory, stream));
+    CHECK_CU(cuStreamSynchronize(stream));
+    CHECK_CU(cuMemPoolDestroy(pool));
+    return true;
+}
+
 static bool check_other(CUstream stream)
 {
     int devices = 0;
@@ -87,7 +111,7 @@ int main(void)
 {
     struct client c;
     CUstream stream;
-    bool host, other;
+    bool host, other, pages;
 
     client_setting("SIMCUDA_DEVICES", "2");
     client_open(&c);
@@ -96,8 +120,9 @@ int main(void)
     stream = client_stream(CU_STREAM_NON_BLOCKING);
     host = check_host(&c, stream);
     other = check_other(stream);
+    pages = check_pages(&c, stream);
     if (!host && !other)
         client_skip("neither pools of the host nor a second device");
-    client_pass("memory came from where the pool is%s%s", host ? ", the host" : "",
-                other ? ", another device" : "");
+    client_pass("memory came from where the pool is%s%s%s", host ? ", the host" : "",
+                other ? ", another device" : "", pages ? ", pages" : "");
 }
