@@ -295,7 +295,6 @@ static void engine_resume(struct engine *engine, uint64_t t)
     if (engine->page_bytes && engine->loaded)
         trace_page(engine->loaded, engine->page_start, t, engine->page_bytes);
     engine->page_bytes = 0;
-    engine->time = t;
     if (!engine->paged_for)
         engine->slice_start = t;
     if (!engine->loaded)
