@@ -66,7 +66,8 @@ static void handover_join(struct handover *h, const char *directory)
                                   .device_bytes = 1 << 30,
                                   .quantum_ns = 20 * CLOCK_MS,
                                   .allowance_ns = CLOCK_S};
-    struct tenant_spec tenant = {.weight = 100, .mem_limit = CUSLICE_NO_LIMIT};
+    struct tenant_spec tenant = {
+        .weight = 100, .priority = CUSLICE_NORMAL, .mem_limit = CUSLICE_NO_LIMIT};
     snprintf(tenant.key, sizeof tenant.key, "bench-%u", h->me);
     snprintf(tenant.display, sizeof tenant.display, "bench-%u", h->me);
     int rc = ring_join(&h->ring, directory, &device, &tenant);

@@ -162,7 +162,7 @@ struct gate *gate_of_stream(CUstream stream)
 bool gate_must_be_slow(const struct gate *gate)
 {
     return guest.gates > 1 || guest.captures > 0 || guest.full_fence ||
-           ring_clients(gate->ring) > 1;
+           ring_clients(gate->ring) > 1 || ring_limited(gate->ring);
 }
 
 bool gate_open(struct gate *gate, uint64_t token)
@@ -244,6 +244,11 @@ static void gate_say(const struct gate *gate, uint64_t since, uint64_t now, bool
     if (*said || now - since < GATE_SAY_NS)
         return;
     *said = true;
+    if (ring_limit_until(gate->ring)) {
+        log_warn("waiting", "waiting %.1f s, GPU %u: the tenant's CUSLICE_LIMIT is used up",
+                 (double)(now - since) / 1e9, (unsigned)(gate - guest.gate));
+        return;
+    }
     ring_holder_name(gate->ring, name, sizeof name);
     log_warn("waiting", "waiting %.1f s, GPU %u held by %s", (double)(now - since) / 1e9,
              (unsigned)(gate - guest.gate), name);

@@ -33,7 +33,10 @@ static void identity_display(char *text, const struct config *config)
 
 void identity_describe(struct tenant_spec *spec, const struct config *config)
 {
-    *spec = (struct tenant_spec){.weight = config->weight, .mode = config->mode};
+    *spec = (struct tenant_spec){.weight = config->weight,
+                                 .mode = config->mode,
+                                 .limit_ppm = config->limit,
+                                 .priority = config->priority};
     if (identity_key(config, spec->key)) {
         identity_display(spec->display, config);
     } else {

@@ -125,6 +125,8 @@ static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
 {
     struct ring *ring = gate->ring;
     uint64_t token = k->token;
+    if (k->idle_ns && !ring_wanted(ring)) /* a limited tenant alone pays for what it used */
+        ring_rested(ring, token, k->idle_ns);
     keeper_settle(gate, k, drained);
     int rc = ring_pass(ring, &token, atomic_load(&gate->waiters) > 0);
     k->passed = ring_token(ring);
@@ -173,6 +175,8 @@ static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
         state = CONTEXTS_DONE;
     if (state == CONTEXTS_DONE)
         return keeper_pass(gate, k, true);
+    if (now >= k->give_up_ns && ring_limited(gate->ring) && !ring_wanted(gate->ring))
+        k->give_up_ns = now + segment_allowance(ring_shared(gate->ring)); /* nobody to go on */
     if (now >= k->give_up_ns)
         return keeper_overrun(gate, k);
     meter_poll(gate);
@@ -319,27 +323,39 @@ static uint64_t keeper_verify_look(const struct keeper *k, uint64_t now)
     return now + (nap < KEEPER_TICK_NS ? nap : KEEPER_TICK_NS);
 }
 
+/* When the turn has to end at the latest. Alone there are no slices, but a limit; and a client that
+ * is idle then does not use it up. */
+static uint64_t keeper_due(struct gate *gate, const struct keeper *k, uint64_t token, bool wanted,
+                           uint64_t end)
+{
+    if (!wanted && k->idle_ns)
+        return CLOCK_NEVER;
+    return keeper_sooner(wanted ? end : CLOCK_NEVER, ring_cut(gate->ring, token));
+}
+
 static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
 {
     struct ring *ring = gate->ring;
     uint64_t now = clock_now(), end = keeper_turn_end(gate, k, token);
     gate_set_slow(gate, gate_must_be_slow(gate));
-    if (!ring_wanted(ring) && !ring_arm(ring, token, false))
+    bool wanted = ring_wanted(ring) || ring_arm(ring, token, false);
+    if (!wanted && !ring_limited(ring))
         return keeper_alone(gate, k, token);
     ring_arm(ring, token, true);
     bool active = keeper_active(gate, k);
     if (now < k->relent_ns && k->token == token)
         return k->relent_ns;
-    if (now >= end)
-        return keeper_slice_end(gate, k, token, end);
+    uint64_t due = keeper_due(gate, k, token, wanted, end);
+    if (now >= due)
+        return keeper_slice_end(gate, k, token, keeper_sooner(due, end));
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
         uint64_t leave = k->idle_ns + gate_patience(gate);
         if (now < leave)
-            return keeper_sooner(leave, end);
-        atomic_fetch_add(&ring_shared(ring)->idle_wanted_ns, now - k->idle_ns);
+            return keeper_sooner(leave, wanted ? due : CLOCK_NEVER);
+        atomic_fetch_add(&ring_shared(ring)->idle_wanted_ns, wanted ? now - k->idle_ns : 0);
         return keeper_close(gate, k, token, end);
     }
-    return keeper_sooner(end, k->verifying ? keeper_verify_look(k, now) : now + KEEPER_TICK_NS);
+    return keeper_sooner(due, k->verifying ? keeper_verify_look(k, now) : now + KEEPER_TICK_NS);
 }
 
 /* Granted, and no thread of this process has opened the gate yet. */
@@ -352,7 +368,7 @@ static uint64_t keeper_unclaimed(struct gate *gate, struct keeper *k, uint64_t t
     }
     if (now - k->unclaimed_ns < KEEPER_CLAIM_NS)
         return k->unclaimed_ns + KEEPER_CLAIM_NS;
-    if (!ring_wanted(gate->ring))
+    if (!ring_wanted(gate->ring) && !ring_limited(gate->ring))
         return now + KEEPER_TEND_NS;
     return keeper_close(gate, k, token, now);
 }

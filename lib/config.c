@@ -7,6 +7,7 @@
 #include "config.h"
 #include "defaults.h"
 #include "setting.h"
+#include "units.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -217,6 +218,32 @@ static void config_lower_weight(struct config *config)
     config->origin[CONFIG_weight] = CONFIG_NODE;
 }
 
+/* Where none is set the built-in 100 % is lowered too, as with the memory caps. */
+static void config_lower_limit(struct config *config)
+{
+    char asked[32], ceiling[32];
+
+    if (!config->limit_ceiling || config->limit <= config->limit_ceiling)
+        return;
+    units_format_percent(config->limit, asked, sizeof(asked));
+    units_format_percent(config->limit_ceiling, ceiling, sizeof(ceiling));
+    if (config->origin[CONFIG_limit] == CONFIG_ENVIRONMENT)
+        log_warn("config-lowered", "CUSLICE_LIMIT=%s lowered to this node's ceiling, %s", asked,
+                 ceiling);
+    config->limit = config->limit_ceiling;
+    config->origin[CONFIG_limit] = CONFIG_NODE;
+}
+
+static void config_lower_priority(struct config *config)
+{
+    if (!config->priority_ceiling || config->priority < config->priority_ceiling)
+        return;
+    if (config->origin[CONFIG_priority] == CONFIG_ENVIRONMENT)
+        log_warn("config-lowered", "CUSLICE_PRIORITY is lowered to this node's ceiling");
+    config->priority = (enum config_priority)(config->priority_ceiling - 1);
+    config->origin[CONFIG_priority] = CONFIG_NODE;
+}
+
 /* Only says it: cap_resolve takes the lower of both, also where nothing was asked. */
 static void config_warn_lowered(const struct caps *caps, const char *name, unsigned replicas)
 {
@@ -238,6 +265,8 @@ static int config_settle(struct config *config)
             result = -EINVAL;
     }
     config_lower_weight(config);
+    config_lower_limit(config);
+    config_lower_priority(config);
     config_warn_lowered(&config->mem_limit, setting_options[CONFIG_mem_limit].name,
                         config->replicas);
     config_warn_lowered(&config->process_mem_limit, setting_options[CONFIG_process_mem_limit].name,

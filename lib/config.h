@@ -19,6 +19,7 @@
 
 enum config_mode { CONFIG_ENFORCE, CONFIG_OBSERVE, CONFIG_OFF };
 enum config_policy { CONFIG_OPEN, CONFIG_CLOSED };
+enum config_priority { CONFIG_LOW, CONFIG_NORMAL, CONFIG_HIGH };
 enum config_origin { CONFIG_BUILT_IN, CONFIG_NODE, CONFIG_ENVIRONMENT };
 
 /* CONFIG_dir, CONFIG_log, ...: the place of each option in config.origin. */
@@ -33,7 +34,9 @@ enum config_option {
 #define CONFIG_FIELD_LEVEL(field) enum log_level field;
 #define CONFIG_FIELD_MODE(field) enum config_mode field;
 #define CONFIG_FIELD_POLICY(field) enum config_policy field;
+#define CONFIG_FIELD_PRIORITY(field) enum config_priority field;
 #define CONFIG_FIELD_NUMBER(field) unsigned field;
+#define CONFIG_FIELD_PERCENT(field) unsigned field;
 #define CONFIG_FIELD_DURATION(field) uint64_t field;
 #define CONFIG_FIELD_CAPS(field) struct caps field;
 
@@ -42,7 +45,10 @@ struct config {
 #define OPTION(field, name, type, text, min, max, help) CONFIG_FIELD_##type(field)
 #include "options.def"
     enum config_origin origin[CONFIG_COUNT];
-    unsigned weight_ceiling; /* 0: none */
+    /* 0: none */
+    unsigned weight_ceiling;
+    unsigned limit_ceiling;
+    unsigned priority_ceiling; /* 1 + enum config_priority */
 };
 
 /* Fills *config, applies CUSLICE_LOG and CUSLICE_LOG_FILE to log.h, and warns about values and

@@ -124,6 +124,37 @@ static void setting_describe_number(const struct setting *setting, char *text, s
     snprintf(text, size, "a whole number from %" PRIu64 " to %" PRIu64, setting->min, setting->max);
 }
 
+/* Ten-thousandths of a percent are kept; finer ones are cut off. */
+static int setting_read_percent(const struct setting *setting, const char *text, void *value)
+{
+    uint64_t parts;
+
+    if (units_parse_percent(text, &parts) < 0 || parts < setting->min || parts > setting->max)
+        return -EINVAL;
+    *(unsigned *)value = (unsigned)parts;
+    return 0;
+}
+
+static void setting_write_percent(const struct setting *setting, const void *value, char *text,
+                                  size_t size)
+{
+    unsigned parts = *(const unsigned *)value;
+
+    (void)setting;
+    *text = '\0';
+    if (parts)
+        units_format_percent(parts, text, size);
+}
+
+static void setting_describe_percent(const struct setting *setting, char *text, size_t size)
+{
+    char min[32], max[32];
+
+    units_format_percent(setting->min, min, sizeof(min));
+    units_format_percent(setting->max, max, sizeof(max));
+    snprintf(text, size, "a percentage (50, 50%%, 12.5%%) from %s to %s", min, max);
+}
+
 static int setting_read_duration(const struct setting *setting, const char *text, void *value)
 {
     uint64_t ns;
@@ -173,6 +204,8 @@ static void setting_describe_caps(const struct setting *setting, char *text, siz
 static const char *const setting_words_level[] = {"error", "warn", "info", "debug", NULL};
 static const char *const setting_words_mode[] = {"enforce", "observe", "off", NULL};
 static const char *const setting_words_policy[] = {"open", "closed", NULL};
+static const char *const setting_words_priority[] = {"low", "normal", "high", NULL};
+static const char *const setting_words_priority_max[] = {"none", "low", "normal", "high", NULL};
 
 #define SETTING_CHOICE(words) \
     { \
@@ -184,6 +217,8 @@ static const struct setting_type setting_type_NAME = {setting_read_name, setting
                                                       setting_describe_name, NULL};
 static const struct setting_type setting_type_NUMBER = {setting_read_number, setting_write_number,
                                                         setting_describe_number, NULL};
+static const struct setting_type setting_type_PERCENT = {
+    setting_read_percent, setting_write_percent, setting_describe_percent, NULL};
 static const struct setting_type setting_type_DURATION = {
     setting_read_duration, setting_write_duration, setting_describe_duration, NULL};
 static const struct setting_type setting_type_CAPS = {setting_read_caps, setting_write_caps,
@@ -191,6 +226,9 @@ static const struct setting_type setting_type_CAPS = {setting_read_caps, setting
 static const struct setting_type setting_type_LEVEL = SETTING_CHOICE(setting_words_level);
 static const struct setting_type setting_type_MODE = SETTING_CHOICE(setting_words_mode);
 static const struct setting_type setting_type_POLICY = SETTING_CHOICE(setting_words_policy);
+static const struct setting_type setting_type_PRIORITY = SETTING_CHOICE(setting_words_priority);
+static const struct setting_type setting_type_PRIORITY_MAX =
+    SETTING_CHOICE(setting_words_priority_max);
 
 /* Where a value lies: caps hold what was asked beside the ceiling. */
 #define SETTING_PLACE_PATH(field) offsetof(struct config, field)
@@ -198,10 +236,14 @@ static const struct setting_type setting_type_POLICY = SETTING_CHOICE(setting_wo
 #define SETTING_PLACE_LEVEL(field) offsetof(struct config, field)
 #define SETTING_PLACE_MODE(field) offsetof(struct config, field)
 #define SETTING_PLACE_POLICY(field) offsetof(struct config, field)
+#define SETTING_PLACE_PRIORITY(field) offsetof(struct config, field)
 #define SETTING_PLACE_NUMBER(field) offsetof(struct config, field)
+#define SETTING_PLACE_PERCENT(field) offsetof(struct config, field)
 #define SETTING_PLACE_DURATION(field) offsetof(struct config, field)
 #define SETTING_PLACE_CAPS(field) offsetof(struct config, field.asked)
 #define SETTING_CEILING_NUMBER(field) offsetof(struct config, field##_ceiling)
+#define SETTING_CEILING_PERCENT(field) offsetof(struct config, field##_ceiling)
+#define SETTING_CEILING_PRIORITY_MAX(field) offsetof(struct config, field##_ceiling)
 #define SETTING_CEILING_CAPS(field) offsetof(struct config, field.ceiling)
 
 const struct setting setting_options[CONFIG_COUNT] = {

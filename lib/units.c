@@ -155,6 +155,17 @@ static size_t units_format(uint64_t amount, const struct units_unit *unit, char 
     return (size_t)snprintf(text, size, "%" PRIu64 "%s", amount / unit->scale, unit->name);
 }
 
+size_t units_format_percent(uint64_t parts, char *text, size_t size)
+{
+    unsigned digits = 4, rest = (unsigned)(parts % 10000);
+
+    if (rest == 0)
+        return (size_t)snprintf(text, size, "%" PRIu64 "%%", parts / 10000);
+    for (; rest % 10 == 0; rest /= 10)
+        digits--;
+    return (size_t)snprintf(text, size, "%" PRIu64 ".%0*u%%", parts / 10000, (int)digits, rest);
+}
+
 size_t units_format_duration(uint64_t ns, char *text, size_t size)
 {
     static const struct units_unit units[] = {

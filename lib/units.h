@@ -19,6 +19,9 @@ int units_parse_size(const char *text, uint64_t *bytes);
 /* "12.5%" or "12.5" (percent) in millionths; 0 or -EINVAL; saturates. */
 int units_parse_percent(const char *text, uint64_t *parts);
 
+/* Millionths as percent: "50%", "12.5%". Returns the length, as snprintf. */
+size_t units_format_percent(uint64_t parts, char *text, size_t size);
+
 /* A whole decimal number. 0, -EINVAL, or -ERANGE when it does not fit. */
 int units_parse_number(const char *text, uint64_t *number);
 

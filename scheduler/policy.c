@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "class.h"
+#include "limit.h"
 #include "segment.h"
 #include "tenant.h"
 
@@ -100,18 +102,17 @@ void policy_charge(struct cuslice_tenant *tenant, uint64_t ns)
         atomic_fetch_add_explicit(&tenant->vtime, policy_virtual(ns, tenant), memory_order_acq_rel);
 }
 
-/* The least virtual time among the waiting (but for `except`) and the holder, who has run for
- * held_ns; UINT64_MAX when there is none. */
-static uint64_t policy_least(struct cuslice_segment *shared,
-                             const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned except,
+/* The least virtual time among those in a set and the holder, who has run for held_ns; UINT64_MAX
+ * when there is none. */
+static uint64_t policy_least(struct cuslice_segment *shared, const uint64_t set[CUSLICE_SLOT_WORDS],
                              unsigned holder, uint64_t held_ns)
 {
     struct cuslice_tenant *t = holder < CUSLICE_SLOTS ? tenant_of(shared, holder) : NULL;
     uint64_t least = t ? policy_sum(policy_vtime(t), policy_virtual(held_ns, t)) : UINT64_MAX;
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = waiting[w]; left; left &= left - 1) {
+        for (uint64_t left = set[w]; left; left &= left - 1) {
             unsigned slot = w * 64 + (unsigned)__builtin_ctzll(left);
-            uint64_t vtime = slot == except ? UINT64_MAX : policy_vtime(tenant_of(shared, slot));
+            uint64_t vtime = policy_vtime(tenant_of(shared, slot));
             least = vtime < least ? vtime : least;
         }
     return least;
@@ -132,17 +133,44 @@ static bool policy_awake(struct cuslice_segment *shared, const struct cuslice_te
     return false;
 }
 
-void policy_lift(struct cuslice_segment *shared, unsigned slot,
-                 const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns)
+/* Raises a tenant's virtual time to the least of the others that compete, less a quantum. */
+static void policy_level(struct cuslice_segment *shared, struct cuslice_tenant *tenant,
+                         const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder,
+                         uint64_t held_ns, uint64_t now)
 {
-    struct cuslice_tenant *tenant = tenant_of(shared, slot);
-    if (!tenant || policy_awake(shared, tenant, waiting, slot, holder))
-        return;
-    uint64_t base = policy_least(shared, waiting, slot, holder, held_ns);
+    struct class_split split;
+    uint64_t others[CUSLICE_SLOT_WORDS] = {0};
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = waiting[w]; left; left &= left - 1)
+            if (tenant_of(shared, w * 64 + (unsigned)__builtin_ctzll(left)) != tenant)
+                others[w] |= left & -left;
+    limit_strike(shared, others, now);
+    class_split(shared, others, &split);
+    uint64_t base = policy_least(shared, split.top, holder, held_ns);
     if (base == UINT64_MAX)
         base = atomic_load(&shared->vclock);
     uint64_t credit = policy_virtual(segment_quantum(shared), tenant);
     policy_raise(&tenant->vtime, base > credit ? base - credit : 0);
+}
+
+void policy_lift(struct cuslice_segment *shared, unsigned slot,
+                 const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
+                 uint64_t now)
+{
+    struct cuslice_tenant *tenant = tenant_of(shared, slot);
+    if (!tenant || policy_awake(shared, tenant, waiting, slot, holder))
+        return;
+    limit_rest(shared, tenant, now);
+    policy_level(shared, tenant, waiting, holder, held_ns, now);
+}
+
+void policy_return(struct cuslice_segment *shared, unsigned slot,
+                   const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
+                   uint64_t now)
+{
+    struct cuslice_tenant *tenant = tenant_of(shared, slot);
+    if (tenant)
+        policy_level(shared, tenant, waiting, holder, held_ns, now);
 }
 
 /* Damage to the file may leave a virtual time that nobody would ever catch up with. */
@@ -161,10 +189,25 @@ static void policy_forgive(struct cuslice_segment *shared,
         }
 }
 
-void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                    unsigned holder)
+/* Who is held back is like a sleeper: it earns no more than one quantum of credit. */
+static void policy_keep_up(struct cuslice_segment *shared,
+                           const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                           const uint64_t competing[CUSLICE_SLOT_WORDS])
 {
-    uint64_t least = policy_least(shared, waiting, CUSLICE_NOBODY, holder, 0);
+    uint64_t clock = atomic_load(&shared->vclock);
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = waiting[w] & ~competing[w]; left; left &= left - 1) {
+            struct cuslice_tenant *t = tenant_of(shared, w * 64 + (unsigned)__builtin_ctzll(left));
+            uint64_t credit = t ? policy_virtual(segment_quantum(shared), t) : 0;
+            if (t && clock > credit)
+                policy_raise(&t->vtime, clock - credit);
+        }
+}
+
+void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                    const uint64_t competing[CUSLICE_SLOT_WORDS], unsigned holder)
+{
+    uint64_t least = policy_least(shared, competing, holder, 0);
     uint64_t clock = atomic_load(&shared->vclock);
     if (least == UINT64_MAX)
         return;
@@ -173,4 +216,61 @@ void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLI
     if (clock > policy_sum(least, 100 * policy_worst_turn(shared)))
         atomic_compare_exchange_strong(&shared->vclock, &clock, least);
     policy_raise(&shared->vclock, least);
+    policy_keep_up(shared, waiting, competing);
+}
+
+static bool policy_in(const uint64_t set[CUSLICE_SLOT_WORDS], unsigned slot)
+{
+    return slot < CUSLICE_SLOTS && (set[slot / 64] >> (slot % 64) & 1);
+}
+
+/* 0 for a time that is still to come, which is damage. */
+static uint64_t policy_last_turn(const _Atomic(uint64_t) *word, uint64_t now)
+{
+    uint64_t last = atomic_load(word);
+    return last <= now ? last : 0;
+}
+
+/* Whether the turns of `slot`, and of its tenant, are longer ago than those of `best`. */
+static bool policy_older(struct cuslice_segment *shared, unsigned slot, unsigned best, uint64_t now)
+{
+    struct cuslice_tenant *mine = tenant_of(shared, slot), *its = tenant_of(shared, best);
+    if (mine == its)
+        return policy_last_turn(&shared->slot[slot].last_grant_ns, now) <
+               policy_last_turn(&shared->slot[best].last_grant_ns, now);
+    return !its || (mine && policy_last_turn(&mine->last_grant_ns, now) <
+                                policy_last_turn(&its->last_grant_ns, now));
+}
+
+static unsigned policy_pick_oldest(struct cuslice_segment *shared,
+                                   const uint64_t set[CUSLICE_SLOT_WORDS], uint64_t now)
+{
+    unsigned best = CUSLICE_NOBODY;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = set[w]; left; left &= left - 1) {
+            unsigned slot = w * 64 + (unsigned)__builtin_ctzll(left);
+            if (best == CUSLICE_NOBODY || policy_older(shared, slot, best, now))
+                best = slot;
+        }
+    return best;
+}
+
+unsigned policy_next(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                     unsigned last, bool *below, uint64_t now)
+{
+    struct class_split split;
+    uint64_t able[CUSLICE_SLOT_WORDS];
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        able[w] = waiting[w];
+    limit_strike(shared, able, now);
+    class_split(shared, able, &split);
+    struct cuslice_tenant *mine = last < CUSLICE_SLOTS ? tenant_of(shared, last) : NULL;
+    bool outranked = class_outranks(shared, segment_first(split.top), last);
+    bool held = outranked || (mine && limit_until(shared, mine, now));
+    policy_advance(shared, waiting, split.top, held ? CUSLICE_NOBODY : last);
+    *below = class_due(shared, &split, last, *below);
+    if (*below)
+        return outranked ? last : policy_pick_oldest(shared, split.lower, now);
+    return policy_in(split.top, last) ? policy_pick_next(shared, split.top, last)
+                                      : policy_pick(shared, split.top, last);
 }

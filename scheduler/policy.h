@@ -7,10 +7,14 @@
  * tenant with the least goes next; ties go in ring order after the last holder. Within a tenant the
  * client whose last turn is longest ago goes. Charging what a turn really took is what pays debts
  * back: whoever used more has more virtual time and is passed over until the others have caught up.
+ *
+ * Two things keep a tenant from competing at all: its limit (limit.h), and a higher class that
+ * waits (class.h).
  */
 #ifndef CUSLICE_SCHEDULER_POLICY_H
 #define CUSLICE_SCHEDULER_POLICY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuslice/segment.h"
@@ -24,6 +28,13 @@ unsigned policy_pick(struct cuslice_segment *shared, const uint64_t waiting[CUSL
 unsigned policy_pick_next(struct cuslice_segment *shared,
                           const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned self);
 
+/* Who goes next of those in `waiting`, who may: neither held back by a limit nor, unless its turn
+ * is due, by a higher class. `last` is who had the turn that ends, and wants another if it is in
+ * the set. CUSLICE_NOBODY when there is nobody. *below: whether that turn was, and the next one is,
+ * one that a lower class gets although a higher one waits. Moves the ring's virtual clock on. */
+unsigned policy_next(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                     unsigned last, bool *below, uint64_t now);
+
 /* Adds `ns` of use to a tenant's virtual time; NULL is nobody's. */
 void policy_charge(struct cuslice_tenant *tenant, uint64_t ns);
 
@@ -31,11 +42,18 @@ void policy_charge(struct cuslice_tenant *tenant, uint64_t ns);
  * more credit than that. `holder` holds the token since `held_ns` nanoseconds (CUSLICE_NOBODY:
  * free). */
 void policy_lift(struct cuslice_segment *shared, unsigned slot,
-                 const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns);
+                 const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
+                 uint64_t now);
 
-/* Moves the ring's virtual clock up to the least virtual time of `holder` and the waiting; pulls
- * back times that only a damaged file can hold. */
+/* The same for one that its limit has held back until now, although it waited. */
+void policy_return(struct cuslice_segment *shared, unsigned slot,
+                   const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
+                   uint64_t now);
+
+/* Moves the ring's virtual clock up to the least virtual time of `holder` and of those waiting who
+ * compete; keeps the others within a quantum of it, since who is held back earns no more than a
+ * sleeper; pulls back times that only a damaged file can hold. */
 void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                    unsigned holder);
+                    const uint64_t competing[CUSLICE_SLOT_WORDS], unsigned holder);
 
 #endif

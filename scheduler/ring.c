@@ -37,6 +37,15 @@
  * is struck from the waiting too, and woken: its threads ask again when they move, and until then
  * it is not given turns that would be waited for in vain.
  *
+ * Limits. A client that its tenant's limit holds back stays among the waiting but is passed over,
+ * is not looked for, and sleeps on its own timer until the limit lets it go on; then it does W2 and
+ * W3 like one that has just come. A token that nobody may take stays free. What changes with time
+ * alone is no store that could be missed: a keeper takes the time after its disarm, a waiter
+ * after its timer, and of the two the later one sees the other.
+ *
+ * Classes. W3 wakes the keeper also when it is armed but of a lower class, since it then passes the
+ * token at once.
+ *
  * A late G1, of a granter that was stopped in between, may leave a wrong grant time in a slot; its
  * epoch then does not fit the token, and the holder takes its own time (ring_claim).
  */
@@ -48,8 +57,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "class.h"
 #include "clock.h"
 #include "histogram.h"
+#include "limit.h"
 #include "log.h"
 #include "policy.h"
 #include "slot.h"
@@ -68,6 +79,14 @@ static void ring_waiting(struct cuslice_segment *shared, uint64_t set[CUSLICE_SL
         set[w] = atomic_load(&shared->waiting[w]);
 }
 
+/* Those among the waiting that no limit holds back. */
+static void ring_able(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS],
+                      uint64_t now)
+{
+    ring_waiting(shared, set);
+    limit_strike(shared, set, now);
+}
+
 void ring_poke(struct cuslice_segment *shared, unsigned slot)
 {
     atomic_fetch_add(&shared->slot[slot].wake, 1); /* G3 */
@@ -81,7 +100,8 @@ static uint64_t ring_next_epoch(uint64_t token)
     return epoch < RING_LAST_EPOCH ? epoch + 1 : 1;
 }
 
-static bool ring_move(struct cuslice_segment *shared, uint64_t old, unsigned next, uint64_t now)
+static bool ring_move(struct cuslice_segment *shared, uint64_t old, unsigned next, bool below,
+                      uint64_t now)
 {
     uint64_t epoch = ring_next_epoch(old);
     if (atomic_load(&shared->token) != old) /* else G1 might spoil the turn of a later winner */
@@ -90,6 +110,8 @@ static bool ring_move(struct cuslice_segment *shared, uint64_t old, unsigned nex
         atomic_store(&shared->slot[next].grant_ns, now);
         atomic_store(&shared->slot[next].grant_epoch, epoch);
     }
+    if (below)
+        atomic_store(&shared->class_epoch, epoch);
     if (!atomic_compare_exchange_strong(&shared->token, &old, CUSLICE_TOKEN(epoch, next))) /* G2 */
         return false;
     atomic_store_explicit(&shared->passed_ns, now, memory_order_relaxed);
@@ -103,17 +125,17 @@ static bool ring_grant(struct cuslice_segment *shared, uint64_t old, uint64_t no
     uint64_t waiting[CUSLICE_SLOT_WORDS];
     unsigned after = CUSLICE_TOKEN_HOLDER(old);
     ring_waiting(shared, waiting);
-    unsigned next = policy_pick(shared, waiting, after);
-    bool moved = false;
+    bool moved = false, below = class_below(shared, CUSLICE_TOKEN_EPOCH(old));
+    unsigned next = policy_next(shared, waiting, after, &below, now);
     if (next == CUSLICE_NOBODY) {
-        moved = after != CUSLICE_NOBODY && ring_move(shared, old, next, now); /* R1 */
+        moved = after != CUSLICE_NOBODY && ring_move(shared, old, next, false, now); /* R1 */
         if (!moved)
             return false;
         old = CUSLICE_TOKEN(ring_next_epoch(old), CUSLICE_NOBODY);
         ring_waiting(shared, waiting); /* R2 */
-        next = policy_pick(shared, waiting, after);
+        next = policy_next(shared, waiting, after, &below, now);
     }
-    if (next == CUSLICE_NOBODY || !ring_move(shared, old, next, now))
+    if (next == CUSLICE_NOBODY || !ring_move(shared, old, next, below, now))
         return moved;
     ring_poke(shared, next);
     return true;
@@ -235,7 +257,7 @@ void ring_want(struct ring *ring)
         return;
     ring_heal(ring, now);
     ring_waiting(shared, waiting);
-    policy_lift(shared, ring->slot, waiting, holder, ring_held(shared, holder, now));
+    policy_lift(shared, ring->slot, waiting, holder, ring_held(shared, holder, now), now);
     atomic_store(&ring_me(ring)->waiting_since_ns, now);
     atomic_fetch_or(&shared->waiting[ring->slot / 64], ring_bit(ring)); /* W1 */
 }
@@ -253,7 +275,8 @@ int ring_look(struct ring *ring, uint64_t *token)
         }
         if (CUSLICE_TOKEN_HOLDER(now_token) < CUSLICE_SLOTS && !damaged)
             return 0;
-        ring_grant(shared, now_token, clock_now());
+        if (!ring_grant(shared, now_token, clock_now()) && ring_token(ring) == now_token)
+            return 0; /* free, and this client's limit holds it back */
     }
     return 0;
 }
@@ -277,6 +300,7 @@ void ring_claim(struct ring *ring, uint64_t token)
     uint64_t now = clock_now();
     atomic_store(&me->claimed_epoch, CUSLICE_TOKEN_EPOCH(token));
     atomic_store(&me->last_grant_ns, now);
+    atomic_store(&ring_tenant(ring)->last_grant_ns, now);
     if (ring_token(ring) != token)
         return; /* that turn is over: the caller will find the gate closed */
     if (atomic_load(&me->grant_epoch) != CUSLICE_TOKEN_EPOCH(token)) { /* a late granter's G1 */
@@ -293,15 +317,16 @@ void ring_claim(struct ring *ring, uint64_t token)
     ring_handover(shared, now);
 }
 
-/* How many others stand before this client among the waiting, in the order of slots. */
-static unsigned ring_rank(const struct ring *ring)
+/* How many others stand before this client among the waiting, in the order of slots. Those that
+ * their limits hold back do not watch. */
+static unsigned ring_rank(const struct ring *ring, uint64_t now)
 {
-    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t able[CUSLICE_SLOT_WORDS];
     unsigned rank = 0;
+    ring_able(ring_shared(ring), able, now);
     for (unsigned w = 0; w < ring->slot / 64; w++)
-        rank += (unsigned)__builtin_popcountll(atomic_load(&shared->waiting[w]));
-    uint64_t below = atomic_load(&shared->waiting[ring->slot / 64]) & (ring_bit(ring) - 1);
-    return rank + (unsigned)__builtin_popcountll(below);
+        rank += (unsigned)__builtin_popcountll(able[w]);
+    return rank + (unsigned)__builtin_popcountll(able[ring->slot / 64] & (ring_bit(ring) - 1));
 }
 
 static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch,
@@ -312,7 +337,7 @@ static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch
 static uint64_t ring_watch_period(const struct ring *ring, const struct ring_watch *watch,
                                   uint64_t token, uint64_t now)
 {
-    unsigned rank = ring_rank(ring);
+    unsigned rank = ring_rank(ring, now);
     uint64_t period = rank < 6 ? RING_WATCH_NS << rank : RING_FAR_WATCH_NS;
     if (CUSLICE_TOKEN_HOLDER(token) < CUSLICE_SLOTS && token == watch->token &&
         ring_overdue(ring_shared(ring), watch, now))
@@ -320,15 +345,42 @@ static uint64_t ring_watch_period(const struct ring *ring, const struct ring_wat
     return period;
 }
 
-void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint64_t deadline_ns)
+/* The keeper that is armed looks within a millisecond; too late for who ends its slice at once. */
+static bool ring_must_poke(const struct ring *ring, uint64_t token)
 {
     struct cuslice_segment *shared = ring_shared(ring);
-    uint64_t token = ring_token(ring);
     unsigned holder = CUSLICE_TOKEN_HOLDER(token);
-    if (holder < CUSLICE_SLOTS && holder != ring->slot &&
-        atomic_load(&shared->slot[holder].armed_epoch) != CUSLICE_TOKEN_EPOCH(token))
-        ring_poke(shared, holder); /* W3 */
-    uint64_t now = clock_now();
+    return holder < CUSLICE_SLOTS && holder != ring->slot &&
+           (atomic_load(&shared->slot[holder].armed_epoch) != CUSLICE_TOKEN_EPOCH(token) ||
+            class_outranks(shared, ring->slot, holder));
+}
+
+/* Its limit holds this client back: the token is no business of its own before `until`. */
+static void ring_wait_limit(struct ring *ring, uint32_t news, struct ring_watch *watch,
+                            uint64_t until, uint64_t deadline_ns)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t waiting[CUSLICE_SLOT_WORDS], now;
+    *watch = (struct ring_watch){0};
+    futex_wait(&ring_me(ring)->wake, news, until < deadline_ns ? until : deadline_ns);
+    now = clock_now();
+    if (limit_until(shared, ring_tenant(ring), now))
+        return;
+    unsigned holder = CUSLICE_TOKEN_HOLDER(ring_token(ring));
+    ring_waiting(shared, waiting);
+    policy_return(shared, ring->slot, waiting, holder, ring_held(shared, holder, now), now);
+}
+
+void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint64_t deadline_ns)
+{
+    uint64_t token = ring_token(ring), now = clock_now();
+    uint64_t until = ring_holds(ring, token) ? 0 : ring_limit_until(ring);
+    if (until) {
+        ring_wait_limit(ring, news, watch, until, deadline_ns);
+        return;
+    }
+    if (ring_must_poke(ring, token))
+        ring_poke(ring_shared(ring), CUSLICE_TOKEN_HOLDER(token)); /* W3 */
     uint64_t look = now + ring_watch_period(ring, watch, token, now);
     watch->due_ns = look;
     futex_wait(&ring_me(ring)->wake, news, look < deadline_ns ? look : deadline_ns); /* W4 */
@@ -346,12 +398,23 @@ int ring_unwant(struct ring *ring, uint64_t *token)
 
 bool ring_wanted(const struct ring *ring)
 {
-    uint64_t any = 0;
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++) {
-        uint64_t mine = w == ring->slot / 64 ? ring_bit(ring) : 0;
-        any |= atomic_load(&ring_shared(ring)->waiting[w]) & ~mine;
-    }
-    return any != 0;
+    uint64_t set[CUSLICE_SLOT_WORDS];
+    ring_waiting(ring_shared(ring), set);
+    set[ring->slot / 64] &= ~ring_bit(ring);
+    if (segment_first(set) == CUSLICE_SLOTS)
+        return false;
+    limit_strike(ring_shared(ring), set, clock_now());
+    return segment_first(set) < CUSLICE_SLOTS;
+}
+
+bool ring_limited(const struct ring *ring)
+{
+    return limit_of(ring_tenant(ring)) != 0;
+}
+
+uint64_t ring_limit_until(const struct ring *ring)
+{
+    return limit_until(ring_shared(ring), ring_tenant(ring), clock_now());
 }
 
 unsigned ring_clients(const struct ring *ring)
@@ -364,7 +427,7 @@ unsigned ring_clients(const struct ring *ring)
 
 /* Charges the holder up to now and lets policy choose, this client among the candidates if it wants
  * another turn. */
-static unsigned ring_choose(struct ring *ring, uint64_t token, bool busy, uint64_t now)
+static unsigned ring_choose(struct ring *ring, uint64_t token, bool busy, bool *below, uint64_t now)
 {
     struct cuslice_segment *shared = ring_shared(ring);
     uint64_t waiting[CUSLICE_SLOT_WORDS];
@@ -372,19 +435,19 @@ static unsigned ring_choose(struct ring *ring, uint64_t token, bool busy, uint64
     ring_waiting(shared, waiting);
     if (busy)
         waiting[ring->slot / 64] |= ring_bit(ring);
-    policy_advance(shared, waiting, ring->slot);
-    return busy ? policy_pick_next(shared, waiting, ring->slot)
-                : policy_pick(shared, waiting, ring->slot);
+    *below = class_below(shared, CUSLICE_TOKEN_EPOCH(token));
+    return policy_next(shared, waiting, ring->slot, below, now);
 }
 
-static int ring_again(struct ring *ring, uint64_t *token, uint64_t now)
+static int ring_again(struct ring *ring, uint64_t *token, bool below, uint64_t now)
 {
-    if (!ring_move(ring_shared(ring), *token, ring->slot, now))
+    if (!ring_move(ring_shared(ring), *token, ring->slot, below, now))
         return -ESTALE;
     *token = CUSLICE_TOKEN(ring_next_epoch(*token), ring->slot);
     slot_count(ring_shared(ring), ring->slot, slices, 1);
     atomic_store(&ring_me(ring)->claimed_epoch, CUSLICE_TOKEN_EPOCH(*token));
     atomic_store(&ring_me(ring)->last_grant_ns, now);
+    atomic_store(&ring_tenant(ring)->last_grant_ns, now);
     return 1;
 }
 
@@ -393,10 +456,11 @@ int ring_renew(struct ring *ring, uint64_t *token, bool busy)
     uint64_t now = clock_now();
     if (ring_token(ring) != *token)
         return -ESTALE;
-    unsigned next = ring_choose(ring, *token, busy, now);
+    bool below;
+    unsigned next = ring_choose(ring, *token, busy, &below, now);
     if (next == ring->slot)
-        return ring_again(ring, token, now);
-    return next == CUSLICE_NOBODY ? 1 : 0;
+        return ring_again(ring, token, below, now);
+    return next == CUSLICE_NOBODY && !ring_limit_until(ring) ? 1 : 0;
 }
 
 int ring_pass(struct ring *ring, uint64_t *token, bool busy)
@@ -405,14 +469,15 @@ int ring_pass(struct ring *ring, uint64_t *token, bool busy)
     uint64_t now = clock_now();
     if (ring_token(ring) != *token)
         return -ESTALE;
-    unsigned next = ring_choose(ring, *token, busy, now);
+    bool below;
+    unsigned next = ring_choose(ring, *token, busy, &below, now);
     if (next == ring->slot)
-        return ring_again(ring, token, now);
+        return ring_again(ring, token, below, now);
     if (next == CUSLICE_NOBODY) {
         if (!ring_grant(shared, *token, now))
             return -ESTALE;
     } else {
-        if (!ring_move(shared, *token, next, now))
+        if (!ring_move(shared, *token, next, below, now))
             return -ESTALE;
         ring_poke(shared, next);
     }
@@ -435,6 +500,21 @@ uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *grant
     return from + segment_quantum(ring_shared(ring));
 }
 
+uint64_t ring_cut(const struct ring *ring, uint64_t token)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t others[CUSLICE_SLOT_WORDS], granted, now = clock_now();
+    ring_slice_end(ring, token, &granted);
+    uint64_t from = now - ring_held(shared, ring->slot, now);
+    from = from > granted ? from : granted;
+    ring_able(shared, others, now);
+    others[ring->slot / 64] &= ~ring_bit(ring);
+    uint64_t limit = limit_end(shared, ring_tenant(ring), from);
+    uint64_t class =
+        class_end(shared, ring->slot, CUSLICE_TOKEN_EPOCH(token), others, granted, from);
+    return limit < class ? limit : class;
+}
+
 void ring_charge(struct ring *ring, uint64_t token)
 {
     if (ring_token(ring) == token)
@@ -448,6 +528,13 @@ void ring_idle(struct ring *ring, uint64_t token)
     if (ring_token(ring) == token && atomic_load(&me->grant_epoch) == CUSLICE_TOKEN_EPOCH(token) &&
         to < now)
         atomic_compare_exchange_strong(&me->charged_to_ns, &to, now);
+}
+
+void ring_rested(struct ring *ring, uint64_t token, uint64_t since)
+{
+    if (ring_token(ring) == token)
+        slot_charge(ring_shared(ring), ring->slot, CUSLICE_TOKEN_EPOCH(token), since);
+    ring_idle(ring, token);
 }
 
 /* Takes one look's time into account; false while the looks are too few to blame anybody. A look
@@ -517,7 +604,7 @@ static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch 
                               unsigned holder, uint64_t now)
 {
     uint64_t waiting[CUSLICE_SLOT_WORDS];
-    ring_waiting(shared, waiting);
+    ring_able(shared, waiting, now);
     waiting[holder / 64] &= ~(UINT64_C(1) << (holder % 64));
     if (segment_first(waiting) < CUSLICE_SLOTS)
         return true;

@@ -94,13 +94,22 @@ void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint6
  * *token when the token came meanwhile: the caller uses or passes it. */
 int ring_unwant(struct ring *ring, uint64_t *token);
 
-/* Whether another client waits; how many clients there are, this one included. */
+/* Whether another client waits that its limit lets have a turn; how many clients there are, this
+ * one included. */
 bool ring_wanted(const struct ring *ring);
 unsigned ring_clients(const struct ring *ring);
 
+/* Whether this client's tenant has a limit, and until when that holds it back (0: it does not). */
+bool ring_limited(const struct ring *ring);
+uint64_t ring_limit_until(const struct ring *ring);
+
+/* When the turn of `token` must end before its slice is over, or although nobody waits: because of
+ * the limit, or of a tenant of another class; CLOCK_NEVER. */
+uint64_t ring_cut(const struct ring *ring, uint64_t token);
+
 /* The holder's slice has ended: charges it up to now and asks policy. 1: go on, *token is the new
  * word (a new turn of the same client; only when `busy` says that it wants one). 0: another client
- * is due: close, drain, ring_pass. -ESTALE: the token is gone. */
+ * is due, or the limit is used up: close, drain, ring_pass. -ESTALE: the token is gone. */
 int ring_renew(struct ring *ring, uint64_t *token, bool busy);
 
 /* Charges and passes the token to whom policy names, or frees it. `busy` as above: if this client
@@ -112,6 +121,9 @@ void ring_charge(struct ring *ring, uint64_t token);
 
 /* Nobody waited and this client had no work since it was last charged: that time costs nothing. */
 void ring_idle(struct ring *ring, uint64_t token);
+
+/* The same, when the work is known to have ended at `since`: charges up to there and no further. */
+void ring_rested(struct ring *ring, uint64_t token, uint64_t since);
 
 /* Says to the waiting whether this client's keeper will end the slice of `token` in time. Answers
  * whether somebody waits: when armed is false and the answer is true, it must be armed. */

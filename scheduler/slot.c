@@ -12,9 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "class.h"
 #include "clock.h"
 #include "config.h"
 #include "ledger.h"
+#include "limit.h"
 #include "log.h"
 #include "mapfile.h"
 #include "policy.h"
@@ -35,6 +37,19 @@ static void slot_unset(_Atomic(uint64_t) *set, unsigned slot)
     atomic_fetch_and(&set[slot / 64], ~(UINT64_C(1) << (slot % 64)));
 }
 
+/* To the tenant's account with its limit, and to that of the classes below or above it. */
+static void slot_spend(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t ns,
+                       uint64_t now)
+{
+    uint64_t others[CUSLICE_SLOT_WORDS];
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        others[w] = atomic_load(&shared->waiting[w]);
+    others[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+    limit_spend(shared, tenant_of(shared, slot), ns, now);
+    limit_strike(shared, others, now);
+    class_spend(shared, slot, epoch, others, ns);
+}
+
 void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now)
 {
     struct cuslice_slot *s = &shared->slot[slot];
@@ -50,6 +65,7 @@ void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, 
     slot_count(shared, slot, charged_ns, now - from);
     atomic_fetch_add_explicit(&shared->busy_ns, now - from, memory_order_relaxed);
     policy_charge(tenant_of(shared, slot), now - from);
+    slot_spend(shared, slot, epoch, now - from, now);
 }
 
 /* Word by word, since a revoker may be adding to them. */

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "limit.h"
 #include "log.h"
 #include "mapfile.h"
 
@@ -182,16 +183,21 @@ static bool tenant_ask(struct cuslice_tenant *t, enum tenant_setting setting, ui
     return !(atomic_load(&t->settings_by_admin) & setting);
 }
 
+static uint32_t tenant_limit(const struct tenant_spec *spec)
+{
+    return spec->limit_ppm ? spec->limit_ppm : LIMIT_NONE;
+}
+
 static void tenant_settle(struct cuslice_tenant *t, const struct tenant_spec *spec)
 {
     if (tenant_ask(t, TENANT_WEIGHT, spec->weight))
         atomic_store(&t->weight, spec->weight);
     if (tenant_ask(t, TENANT_MODE, spec->mode))
         atomic_store(&t->mode, spec->mode);
-    if (tenant_ask(t, TENANT_LIMIT, 1000000))
-        atomic_store(&t->limit_ppm, 1000000);
-    if (tenant_ask(t, TENANT_PRIORITY, CUSLICE_NORMAL))
-        atomic_store(&t->priority, CUSLICE_NORMAL);
+    if (tenant_ask(t, TENANT_LIMIT, tenant_limit(spec)))
+        atomic_store(&t->limit_ppm, tenant_limit(spec));
+    if (tenant_ask(t, TENANT_PRIORITY, spec->priority))
+        atomic_store(&t->priority, spec->priority);
     if (tenant_ask(t, TENANT_MEM_LIMIT, spec->mem_limit))
         atomic_store(&t->mem_limit, spec->mem_limit);
     if (tenant_ask(t, TENANT_PROCESS_LIMIT, CUSLICE_NO_LIMIT)) /* each process has its own */
@@ -226,6 +232,12 @@ static void tenant_compare(struct cuslice_tenant *t, const struct tenant_spec *s
                        spec->process_limit, spec);
     if (atomic_load(&t->mode) != spec->mode)
         log_warn("tenant-differs", "tenant %s already runs in another mode", spec->display);
+    if (atomic_load(&t->limit_ppm) != tenant_limit(spec))
+        log_warn("tenant-differs",
+                 "tenant %s already has a limit of %g %%; %g %% asked here is not used",
+                 spec->display, atomic_load(&t->limit_ppm) / 1e4, tenant_limit(spec) / 1e4);
+    if (atomic_load(&t->priority) != spec->priority)
+        log_warn("tenant-differs", "tenant %s already has another priority", spec->display);
 }
 
 void tenant_enter(struct cuslice_segment *shared, unsigned tenant, unsigned slot,

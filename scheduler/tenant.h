@@ -21,6 +21,8 @@ struct tenant_spec {
     char container[CUSLICE_TEXT];
     uint32_t weight;
     uint32_t mode;
+    uint32_t limit_ppm; /* 0: none */
+    uint32_t priority;  /* enum cuslice_priority */
     uint64_t mem_limit;
     uint64_t process_limit; /* compared only: each process keeps its own, unless one is pinned */
 };

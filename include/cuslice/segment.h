@@ -121,7 +121,18 @@ struct cuslice_tenant {
      * settings_by_admin: in force again when the tool gives a setting back. Written with the
      * settings. */
     CUSLICE_SHARED(uint64_t) asked[CUSLICE_ASKED];
-    uint64_t reserved[7];
+    /* The limit (scheduler/limit.c). When all use so far is paid for at the rate of limit_ppm, in
+     * steps of 2 ns; the lowest bit says that the budget was used up and has to grow to a start
+     * first. Written by who charges, who begins to wait, and who finds it to be damage or of
+     * another limit; order: CAS seq_cst; stale: a slice more or less, paid back later */
+    CUSLICE_SHARED(uint64_t) limit_paid;
+    /* limit_ppm that limit_paid is in terms of; whoever exchanges it converts; order: CAS */
+    CUSLICE_SHARED(uint32_t) limit_rate;
+    uint32_t pad0;
+    /* when a client of it last began a turn: lower classes take theirs in this order; written by
+     * who claims a turn; stale: a turn goes to another of them */
+    CUSLICE_SHARED(uint64_t) last_grant_ns;
+    uint64_t reserved1[4];
     char key[CUSLICE_TEXT]; /* NUL-terminated; written once by the claimer */
     char display[CUSLICE_TEXT];
     char pod[CUSLICE_TEXT];
@@ -226,7 +237,15 @@ struct cuslice_segment {
      * then; written by who measured last, in this order; stale: no difference is taken */
     CUSLICE_SHARED(uint64_t) unexplained;
     CUSLICE_SHARED(uint64_t) unexplained_print;
-    uint64_t reserved2[51];
+    uint64_t reserved2[16];
+    /* Time owed to tenants below the highest waiting class (scheduler/class.c), two's complement:
+     * grows with what the class above is charged while they wait, shrinks with what they are.
+     * Written by who charges; order: CAS seq_cst; stale: one of their turns early or late */
+    CUSLICE_SHARED(uint64_t) class_owed;
+    /* epoch of the last turn that was given out of it, although a higher class waited; written by
+     * the granter before the token word; stale: that turn is not booked on it */
+    CUSLICE_SHARED(uint64_t) class_epoch;
+    uint64_t reserved3[33];
     struct cuslice_histogram handover;
     struct cuslice_slot slot[CUSLICE_SLOTS];
     struct cuslice_tenant tenant[CUSLICE_TENANTS];
@@ -239,6 +258,9 @@ CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, vtime) == 48);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, weight) == 80);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, slo) == 104);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, asked) == 136);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, limit_paid) == 200);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, limit_rate) == 208);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, last_grant_ns) == 216);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, key) == 256);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, books) == 576);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_tenant, wait) == 704);
@@ -258,6 +280,8 @@ CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, token) == 192);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, waiting) == 256);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, attached) == 320);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, vclock) == 384);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, class_owed) == 616);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, class_epoch) == 624);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, handover) == 896);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, slot) == 1920);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, tenant) == 1920 + 256 * 512);

@@ -30,6 +30,8 @@ const char run_help[] =
     "  --mem CAP            cap on the tenant's device memory (CUSLICE_MEM_LIMIT)\n"
     "  --process-mem CAP    cap on each process's besides (CUSLICE_PROCESS_MEM_LIMIT)\n"
     "  --weight N           share of GPU time relative to others, 1 to 10000 (CUSLICE_WEIGHT)\n"
+    "  --limit PERCENT      ceiling on the part of GPU time, 1 to 100 (CUSLICE_LIMIT)\n"
+    "  --priority CLASS     high, normal or low (CUSLICE_PRIORITY)\n"
     "  --tenant NAME        join this tenant instead of a new one (CUSLICE_TENANT)\n"
     "  --mode MODE          enforce, observe or off (CUSLICE_MODE)\n"
     "  --quantum TIME       slice length if this program makes the ring (CUSLICE_QUANTUM)\n"
@@ -61,6 +63,8 @@ static const struct run_option run_options[] = {
     {"mem", "CUSLICE_MEM_LIMIT", CAP_FORMS},
     {"process-mem", "CUSLICE_PROCESS_MEM_LIMIT", CAP_FORMS},
     {"weight", "CUSLICE_WEIGHT", "a number from 1 to 10000"},
+    {"limit", "CUSLICE_LIMIT", "a percentage from 1 to 100, as 50, 50% or 12.5%"},
+    {"priority", "CUSLICE_PRIORITY", "high, normal or low"},
     {"tenant", "CUSLICE_TENANT", "1 to 63 printable characters"},
     {"mode", "CUSLICE_MODE", "enforce, observe or off"},
     {"quantum", "CUSLICE_QUANTUM", "a time from 1ms to 10s"},

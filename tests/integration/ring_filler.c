@@ -33,8 +33,11 @@ int main(int argc, char **argv)
                                 .device_bytes = UINT64_C(8) << 30,
                                 .quantum_ns = 20 * CLOCK_MS,
                                 .allowance_ns = CLOCK_S};
-    struct tenant_spec tenant = {
-        .key = "filler", .display = "filler", .weight = 100, .mem_limit = CUSLICE_NO_LIMIT};
+    struct tenant_spec tenant = {.key = "filler",
+                                 .display = "filler",
+                                 .weight = 100,
+                                 .priority = CUSLICE_NORMAL,
+                                 .mem_limit = CUSLICE_NO_LIMIT};
     unsigned wanted, got = 0;
     char byte;
 

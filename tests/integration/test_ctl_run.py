@@ -43,11 +43,11 @@ def environment_of(*arguments, **keywords):
 def check_settings():
     seen = environment_of("--mem", "4Gi", "--process-mem", "25%", "--weight", "50", "--mode", "observe",
                           "--quantum", "10ms", "--allowance", "2s", "--replicas", "4", "--on-error",
-                          "closed", "--log", "info", "--dir", "/dev/shm/x", "--tenant", "me", "--")
+                          "closed", "--limit", "12.5%", "--priority", "low", "--log", "info", "--dir", "/dev/shm/x", "--tenant", "me", "--")
     for name, value in {"MEM_LIMIT": "4Gi", "PROCESS_MEM_LIMIT": "25%", "WEIGHT": "50",
                         "MODE": "observe", "QUANTUM": "10ms", "ALLOWANCE": "2s", "REPLICAS": "4",
                         "ON_ERROR": "closed", "LOG": "info", "DIR": "/dev/shm/x",
-                        "TENANT": "me"}.items():
+                        "TENANT": "me", "LIMIT": "12.5%", "PRIORITY": "low"}.items():
         equal(seen.get("CUSLICE_" + name), value, name)
     seen = environment_of(CUSLICE_WEIGHT="7", OTHER="kept")
     equal((seen.get("CUSLICE_WEIGHT"), seen.get("OTHER")), ("7", "kept"), "what is not given stays")

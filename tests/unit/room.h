@@ -94,7 +94,8 @@ static inline void room_open(void)
 
 static inline struct tenant_spec room_tenant(const char *key, uint32_t weight, uint64_t limit)
 {
-    struct tenant_spec spec = {.weight = weight, .mode = CUSLICE_ENFORCE, .mem_limit = limit};
+    struct tenant_spec spec = {
+        .weight = weight, .mode = CUSLICE_ENFORCE, .priority = CUSLICE_NORMAL, .mem_limit = limit};
 
     snprintf(spec.key, sizeof(spec.key), "%s", key);
     snprintf(spec.display, sizeof(spec.display), "%s", key);

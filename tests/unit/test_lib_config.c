@@ -421,6 +421,71 @@ static void test_ceilings(void)
     CHECK_EQ(config.weight, 10); /* the built-in weight obeys as well */
 }
 
+static void test_limit_and_priority(void)
+{
+    static const struct {
+        const char *text;
+        unsigned parts;
+    } good[] = {{"50", 500000}, {"50%", 500000}, {"12.5%", 125000}, {"1", 10000}, {"100", 1000000}};
+    static const char *const bad[] = {"0", "0.99", "101", "100.01%", "abc", "-5", "50 %", "5e1"};
+
+    reset();
+    load();
+    CHECK(config.limit == 1000000 && config.priority == CONFIG_NORMAL);
+    for (unsigned i = 0; i < 5; i++) {
+        setenv("CUSLICE_LIMIT", good[i].text, 1);
+        load();
+        CHECK_STR(said.text, "");
+        CHECK_EQ(config.limit, good[i].parts);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        setenv("CUSLICE_LIMIT", bad[i], 1);
+        load();
+        CHECK_EQ(loaded, 0);
+        CHECK_HAS(said.text, "a percentage (50, 50%, 12.5%) from 1% to 100%; keeping 100%");
+        CHECK_EQ(config.limit, 1000000);
+    }
+    setenv("CUSLICE_LIMIT", "70", 1);
+    setenv("CUSLICE_PRIORITY", "high", 1);
+    load();
+    CHECK_STR(said.text, "");
+    CHECK_EQ(config.priority, CONFIG_HIGH);
+    setenv("CUSLICE_PRIORITY", "highest", 1);
+    load();
+    CHECK_HAS(said.text, "is not one of low, normal, high; keeping normal");
+    CHECK_EQ(config.priority, CONFIG_NORMAL);
+}
+
+static void test_limit_and_priority_ceilings(void)
+{
+    reset();
+    write_defaults("CUSLICE_LIMIT_MAX=60%\nCUSLICE_PRIORITY_MAX=normal\n");
+    load();
+    CHECK_STR(said.text, "");
+    CHECK(config.limit == 600000 && config.priority == CONFIG_NORMAL);
+    setenv("CUSLICE_LIMIT", "70", 1);
+    setenv("CUSLICE_PRIORITY", "high", 1);
+    load();
+    CHECK_EQ(capture_lines(&said), 2);
+    CHECK_HAS(said.text, "CUSLICE_LIMIT=70% lowered to this node's ceiling, 60% [config-lowered]");
+    CHECK_HAS(said.text, "CUSLICE_PRIORITY is lowered to this node's ceiling [config-lowered]");
+    CHECK(config.limit == 600000 && config.priority == CONFIG_NORMAL);
+    setenv("CUSLICE_LIMIT", "20", 1);
+    setenv("CUSLICE_PRIORITY", "low", 1);
+    load();
+    CHECK_STR(said.text, "");
+    CHECK(config.limit == 200000 && config.priority == CONFIG_LOW);
+    write_defaults("CUSLICE_PRIORITY_MAX=low\nCUSLICE_PRIORITY=high\n");
+    unsetenv("CUSLICE_PRIORITY");
+    load();
+    CHECK_STR(said.text, "");
+    CHECK_EQ(config.priority, CONFIG_LOW);
+    setenv("CUSLICE_PRIORITY_MAX", "high", 1);
+    load();
+    CHECK_HAS(said.text, "config-ceiling");
+    CHECK_EQ(config.priority, CONFIG_LOW);
+}
+
 /* A process cannot raise an `auto` ceiling by claiming fewer replicas. */
 static void test_auto_ceiling(void)
 {
@@ -581,6 +646,8 @@ int main(void)
     TEST(test_untrusted_defaults);
     TEST(test_too_large_defaults);
     TEST(test_ceilings);
+    TEST(test_limit_and_priority);
+    TEST(test_limit_and_priority_ceilings);
     TEST(test_auto_ceiling);
     TEST(test_log_file);
     TEST(test_check);

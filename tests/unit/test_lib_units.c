@@ -85,6 +85,15 @@ static void test_number(void)
     CHECK_EQ(units_parse_percent("50", &number), 0);
     CHECK_EQ(number, 500000);
     CHECK_EQ(units_parse_percent("50%%", &number), -EINVAL);
+    char text[32];
+    CHECK_EQ(units_format_percent(500000, text, sizeof(text)), 3);
+    CHECK_STR(text, "50%");
+    units_format_percent(125000, text, sizeof(text));
+    CHECK_STR(text, "12.5%");
+    units_format_percent(1000001, text, sizeof(text));
+    CHECK_STR(text, "100.0001%");
+    units_format_percent(10070, text, sizeof(text));
+    CHECK_STR(text, "1.007%");
 }
 
 static void check_format(size_t (*format)(uint64_t, char *, size_t), uint64_t value,

@@ -43,7 +43,7 @@ static bool waits(unsigned slot)
 
 static void want(unsigned slot)
 {
-    policy_lift(shared, slot, waiting, holder, 0);
+    policy_lift(shared, slot, waiting, holder, 0, now);
     waiting[slot / 64] |= UINT64_C(1) << (slot % 64);
 }
 
@@ -66,7 +66,7 @@ static unsigned turn(uint64_t ns)
         used[tenant] += ns;
         policy_charge(&shared->tenant[tenant], ns);
     }
-    policy_advance(shared, waiting, slot);
+    policy_advance(shared, waiting, waiting, slot);
     return slot;
 }
 

@@ -853,8 +853,167 @@ static void test_stopped_together(void)
     munmap((void *)ready, 4096);
 }
 
+/* A limit of 25 % that 10 ms have used up: b is passed over, sleeps on its own timer, and is found
+ * again when the budget has grown. */
+static void test_limit_holds_back(void)
+{
+    struct ring_watch watch = {0};
+    uint64_t token, mine;
+
+    begin();
+    ring_tenant(&b)->limit_ppm = 250000;
+    CHECK(ring_limited(&b) && !ring_limited(&a));
+    token = take(&b);
+    CHECK(ring_cut(&a, token) == CLOCK_NEVER);
+    uint64_t cut = ring_cut(&b, token);
+    CHECK(cut > room_clock() && cut < room_clock() + QUANTUM);
+    room_pass(10 * MS);
+    CHECK(ring_cut(&b, token) <= room_clock());
+    CHECK_EQ(ring_renew(&b, &token, true), 0); /* although nobody else waits */
+    CHECK_EQ(ring_pass(&b, &token, true), 0);
+    CHECK_EQ(holder(), CUSLICE_NOBODY);
+    uint64_t until = ring_limit_until(&b);
+    CHECK(until > room_clock() + 15 * MS && until < room_clock() + 45 * MS);
+    ring_want(&b);
+    CHECK_EQ(ring_look(&b, &mine), 0);
+    CHECK(!ring_wanted(&a) && !ring_arm(&a, token, false));
+    ring_wait(&b, ring_news(&b) - 1, &watch, clock_after(CLOCK_S));
+    CHECK(watch.token == 0); /* it looks for nobody meanwhile */
+    token = take(&a);
+    uint32_t news = ring_news(&a);
+    ring_wait(&b, ring_news(&b) - 1, &watch, clock_after(CLOCK_S));
+    CHECK_EQ(ring_news(&a), news); /* nor does it wake the holder */
+    room_pass(until - room_clock());
+    CHECK(ring_wanted(&a));
+    CHECK_EQ(ring_limit_until(&b), 0);
+    ring_wait(&b, ring_news(&b) - 1, &watch, clock_after(CLOCK_S));
+    CHECK(ring_news(&a) != news);
+    CHECK_EQ(ring_pass(&a, &token, false), 0);
+    CHECK_EQ(ring_look(&b, &mine), 1);
+    end();
+}
+
+/* Those that their limits hold back do not watch, so the others must not count on them. */
+static void test_held_back_do_not_watch(void)
+{
+    struct ring_watch watch = {0};
+    struct ring more[8];
+    uint64_t token;
+
+    begin();
+    for (unsigned i = 0; i < 8; i++) {
+        room_join(&more[i], "limited", 100);
+        ring_want(&more[i]);
+    }
+    ring_tenant(&more[0])->limit_ppm = 10000;
+    ring_tenant(&more[0])->limit_paid = (room_clock() + 5 * CLOCK_S) & ~UINT64_C(1);
+    token = take(&a);
+    struct ring last;
+    room_join(&last, "delta", 100);
+    ring_want(&last);
+    CHECK(last.slot > more[7].slot);
+    ring_wait(&last, ring_news(&last) - 1, &watch, clock_after(CLOCK_S));
+    shared = ring_shared(&b);
+    room_die(&a);
+    watch.due_ns = 0;
+    for (unsigned i = 0; i < 2 && holder() == a.slot; i++) {
+        room_pass(RING_WATCH_NS);
+        ring_watch(&last, &watch);
+    }
+    CHECK_EQ(holder(), last.slot);
+    CHECK(token != ring_token(&last));
+    for (unsigned i = 0; i < 8; i++)
+        ring_leave(&more[i]);
+    ring_leave(&last);
+    ring_leave(&b);
+    ring_leave(&c);
+    room_close();
+    clock_fake(NULL);
+}
+
+/* Charged from the first submission to the last completion when nobody waits. */
+static void test_rest_after_work_is_free(void)
+{
+    uint64_t token;
+
+    begin();
+    token = take(&a);
+    room_pass(3 * MS);
+    uint64_t since = room_clock();
+    room_pass(2 * MS);
+    ring_rested(&a, token, since);
+    CHECK_EQ(ring_pass(&a, &token, false), 0);
+    CHECK_EQ(ring_tenant(&a)->books.charged_ns, 3 * MS);
+    end();
+}
+
+/* The keeper of a lower class is woken although it is armed, and passes at once. */
+static void test_higher_class_wakes_the_holder(void)
+{
+    struct ring_watch watch = {0};
+    uint64_t token;
+
+    begin();
+    ring_tenant(&a)->priority = CUSLICE_LOW;
+    ring_tenant(&c)->priority = CUSLICE_HIGH;
+    token = take(&a);
+    ring_want(&b);
+    ring_tenant(&b)->priority = CUSLICE_LOW;
+    CHECK(ring_arm(&a, token, true));
+    CHECK_EQ(ring_cut(&a, token), CLOCK_NEVER);
+    uint32_t news = ring_news(&a);
+    ring_wait(&b, ring_news(&b) - 1, &watch, clock_after(CLOCK_S));
+    CHECK_EQ(ring_news(&a), news);
+    ring_want(&c);
+    watch = (struct ring_watch){0};
+    ring_wait(&c, ring_news(&c) - 1, &watch, clock_after(CLOCK_S));
+    CHECK(ring_news(&a) != news);
+    CHECK(ring_cut(&a, token) <= room_clock());
+    room_pass(MS);
+    CHECK_EQ(ring_renew(&a, &token, true), 0);
+    CHECK_EQ(ring_pass(&a, &token, true), 0);
+    CHECK_EQ(holder(), c.slot);
+    end();
+}
+
+/* Out of what is owed to it a low one gets a turn, marked with its epoch, and booked on it. */
+static void test_turn_of_a_lower_class(void)
+{
+    uint64_t token, low;
+
+    begin();
+    ring_tenant(&a)->priority = CUSLICE_HIGH;
+    token = take(&a);
+    ring_want(&b);
+    room_pass(50 * MS);
+    CHECK(ring_cut(&a, token) <= room_clock());
+    CHECK_EQ(ring_pass(&a, &token, true), 0);
+    CHECK_EQ(holder(), b.slot);
+    low = ring_token(&b);
+    CHECK_EQ(shared->class_epoch, CUSLICE_TOKEN_EPOCH(low));
+    ring_claim(&b, low);
+    ring_want(&a);
+    uint64_t owed = shared->class_owed;
+    CHECK(owed > 900 * CLOCK_US && owed < 1100 * CLOCK_US);
+    CHECK_EQ(ring_cut(&b, low), room_clock() + owed);
+    room_pass(400 * CLOCK_US);
+    CHECK_EQ(ring_renew(&b, &low, true), 1); /* it may go on */
+    CHECK_EQ(shared->class_epoch, CUSLICE_TOKEN_EPOCH(low));
+    room_pass(3 * MS);
+    CHECK_EQ(ring_pass(&b, &low, true), 0);
+    CHECK_EQ(holder(), a.slot);
+    CHECK(shared->class_epoch != CUSLICE_TOKEN_EPOCH(ring_token(&a)));
+    CHECK_EQ((int64_t)shared->class_owed, (int64_t)(owed - 3400 * CLOCK_US));
+    end();
+}
+
 int main(void)
 {
+    TEST(test_limit_holds_back);
+    TEST(test_held_back_do_not_watch);
+    TEST(test_rest_after_work_is_free);
+    TEST(test_higher_class_wakes_the_holder);
+    TEST(test_turn_of_a_lower_class);
     TEST(test_take_and_pass);
     TEST(test_renewing);
     TEST(test_renewing_when_due);

@@ -115,6 +115,37 @@ static void test_administrator_goes_first(void)
     close_segment();
 }
 
+/* The first client's limit and class become the tenant's; a record that is taken again by the same
+ * key has the next one's, and still knows what was used. */
+static void test_limit_and_class(void)
+{
+    struct tenant_spec first = room_tenant("t", 50, 4096), second = first;
+    struct cuslice_tenant *t;
+    unsigned index;
+
+    open_segment();
+    index = (unsigned)claim("t", CUSLICE_SLOTS, 1);
+    t = record((int)index);
+    first.limit_ppm = 125000;
+    first.priority = CUSLICE_LOW;
+    tenant_enter(ring_file.shared, index, 0, &first);
+    CHECK(t->limit_ppm == 125000 && t->priority == CUSLICE_LOW);
+    second.priority = CUSLICE_HIGH;
+    tenant_enter(ring_file.shared, index, 1, &second);
+    CHECK(t->limit_ppm == 125000 && t->priority == CUSLICE_LOW);
+    tenant_leave(ring_file.shared, index, 0, 5);
+    tenant_leave(ring_file.shared, index, 1, 5);
+    t->limit_paid = 77;
+    tenant_enter(ring_file.shared, index, 0, &second);
+    CHECK(t->limit_ppm == 1000000 && t->priority == CUSLICE_HIGH);
+    CHECK_EQ(t->limit_paid, 77);
+    t->settings_by_admin = TENANT_PRIORITY;
+    tenant_leave(ring_file.shared, index, 0, 6);
+    tenant_enter(ring_file.shared, index, 0, &first);
+    CHECK(t->limit_ppm == 125000 && t->priority == CUSLICE_HIGH);
+    close_segment();
+}
+
 static void name(char *key, unsigned i)
 {
     snprintf(key, CUSLICE_TEXT, "tenant-%u", i);
@@ -332,6 +363,7 @@ int main(void)
     TEST(test_one_record_per_key);
     TEST(test_settings_of_the_first);
     TEST(test_administrator_goes_first);
+    TEST(test_limit_and_class);
     TEST(test_oldest_makes_room);
     TEST(test_half_made_record_is_finished);
     TEST(test_record_whose_key_is_being_joined_stays);
