@@ -6,6 +6,7 @@
 #include "ring.h"
 
 #include "ledger.h"
+#include "limit.h"
 #include "room.h"
 
 #define KILLS 250
@@ -160,6 +161,43 @@ static void take_reserve_pass(void)
 static void test_killed_while_taking_and_passing(void)
 {
     kill_often(join, take_reserve_pass);
+}
+
+static void join_limited(void)
+{
+    join();
+    ring_tenant(&mine)->priority = CUSLICE_LOW;
+    ring_tenant(&mine)->limit_ppm = 250000;
+}
+
+/* A turn of random length under a limit that changes: booked, converted or neither, the budget is
+ * one that such turns can have made. */
+static void take_use_pass(void)
+{
+    struct cuslice_tenant *tenant = ring_tenant(&mine);
+    uint64_t token, until;
+
+    tenant->limit_ppm = tenant->limit_ppm == 250000 ? 500000 : 250000;
+    ring_want(&mine);
+    if (ring_look(&mine, &token) == 1) {
+        ring_claim(&mine, token);
+        until = clock_after(room_random(&seed) % (50 * CLOCK_US));
+        while (clock_now() < until)
+            ring_charge(&mine, token);
+        ring_pass(&mine, &token, false);
+    }
+    CHECK(limit_until(ring_shared(&mine), tenant, clock_now()) < clock_after(CLOCK_S));
+}
+
+static void test_killed_while_booking_on_a_limit(void)
+{
+    for (unsigned i = 0; i < KILLS; i++) {
+        end(start(join_limited, take_use_pass));
+        for (unsigned t = 0; t < CUSLICE_TENANTS; t++)
+            CHECK(limit_until(shared, &shared->tenant[t], clock_now()) < clock_after(CLOCK_S));
+        check_survivor();
+        reset();
+    }
 }
 
 static void join_and_leave(void)
@@ -346,6 +384,7 @@ int main(void)
     room_join(&c, "gamma", 100);
     shared = ring_shared(&b);
     TEST(test_killed_while_taking_and_passing);
+    TEST(test_killed_while_booking_on_a_limit);
     TEST(test_killed_while_joining_and_leaving);
     TEST(test_killed_while_reaping);
     TEST(test_taking_and_giving_while_others_come);

@@ -14,6 +14,7 @@
 #define LONGEST_WAIT_NS (3 * CLOCK_S)
 
 struct page {
+    _Atomic(uint32_t) mixed;
     _Atomic(uint32_t) end;
     _Atomic(uint32_t) inside; /* id of the worker that has the GPU */
     _Atomic(uint32_t) both;   /* times that two had it */
@@ -86,6 +87,21 @@ static void turn(struct ring *ring, uint32_t id, uint64_t *random)
         atomic_fetch_add(&page->stolen, 1);
 }
 
+/* Tenants of three classes, two of them with a limit, when `mixed`; else equals. */
+static int worker_join(struct ring *ring, const char *key, unsigned tenant)
+{
+    static const uint32_t limit[] = {200000, 0, 900000};
+    struct tenant_spec spec = room_tenant(key, 100, 100);
+
+    if (page->mixed) {
+        spec.limit_ppm = limit[tenant];
+        spec.priority = tenant;
+    }
+    memset(ring, 0, sizeof(*ring));
+    ring->process_limit = CUSLICE_NO_LIMIT;
+    return ring_join(ring, room_path, &room_device, &spec);
+}
+
 static int worker_body(void *arg)
 {
     uint32_t id = *(uint32_t *)arg;
@@ -95,7 +111,7 @@ static int worker_body(void *arg)
 
     snprintf(key, sizeof(key), "t%u", id % 3);
     while (!atomic_load(&page->end)) {
-        if (room_try_join(&ring, key, 100, 100) < 0)
+        if (worker_join(&ring, key, id % 3) < 0)
             return 1;
         for (unsigned i = 0; i < 300 && !atomic_load(&page->end); i++)
             turn(&ring, id, &random);
@@ -143,7 +159,7 @@ static void check_nothing_left(void)
     ring_leave(&last);
 }
 
-static void test_turns_under_fire(void)
+static void fire(bool mixed)
 {
     struct worker worker[WORKERS];
     uint64_t random = 99, until;
@@ -151,6 +167,7 @@ static void test_turns_under_fire(void)
     struct ring settings;
 
     page = room_page(sizeof(*page));
+    page->mixed = mixed;
     room_open();
     room_join(&settings, "settings", 100);
     ring_shared(&settings)->quantum_ns = CLOCK_MS;
@@ -174,6 +191,17 @@ static void test_turns_under_fire(void)
     check_nothing_left();
     room_close();
     munmap(page, sizeof(*page));
+}
+
+static void test_turns_under_fire(void)
+{
+    fire(false);
+}
+
+/* Clients die while they book, convert and mark; nobody who lives waits for ever. */
+static void test_limits_and_classes_under_fire(void)
+{
+    fire(true);
 }
 
 /* ---- Nonsense in the file ---- */
@@ -326,6 +354,7 @@ int main(void)
 {
     log_threshold = LOG_ERROR;
     TEST(test_turns_under_fire);
+    TEST(test_limits_and_classes_under_fire);
     TEST(test_nonsense_but_for_the_header);
     TEST(test_nonsense_everywhere);
     return test_result();
