@@ -4,7 +4,7 @@
  * gate_enter_slow. hooks/README.md has the picture.
  *
  * The lease word. 0: none. Equal to the token: open. The token with GATE_SLOW: open, but every
- * passage takes the slow way (the ring has other clients, a capture is active, several devices).
+ * passage takes the slow way (other clients, a limit, a capture that is active, several devices).
  * An epoch with GATE_CLOSED: this process has closed the gate in that epoch; it stays closed until
  * the token comes back in a later one, or the keeper relents. Opening is a compare-exchange from an
  * earlier epoch, closing an exchange, so a late opener cannot undo a closing.

@@ -11,6 +11,9 @@
  * at the closed gate. So when a drain takes longer than the work should have and threads wait, the
  * gate opens for a moment, under the same turn; the launches that pass are few (meter.h).
  *
+ * Limits. A tenant with a limit has no time alone: its keeper ends the turn when the budget is used
+ * up, or when the work is done, as if somebody waited, and then nobody holds the token.
+ *
  * Early release. Work is known to be done when a synchronising call said so, or when nothing was
  * submitted since the last look and an event over all streams is done. If others wait, the token
  * then goes on, unless this client has been seen to pause only briefly between its bursts.
@@ -151,7 +154,8 @@ static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
 static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
 {
     meter_relent(gate);
-    k->relents = k->relents < KEEPER_RELENTS ? k->relents + 1 : KEEPER_RELENTS;
+    unsigned most = ring_wanted(gate->ring) ? KEEPER_RELENTS : 0; /* alone it harms nobody */
+    k->relents = k->relents < most ? k->relents + 1 : most;
     k->relent_ns = now + KEEPER_RELENT_NS;
     k->step = KEEPER_HOLDING;
     if (gate_relent(gate, k->token))

@@ -157,6 +157,37 @@ def check_one_limit_for_two():
     measure(once)
 
 
+def check_kernels_that_wait_for_their_thread():
+    """A kernel spins on a word that its thread sets after two more launches, and the budget ends
+    between them: the thread is let through, and owes it."""
+    with farm.Farm() as place:
+        a = place.worker("a", LIMIT=50)
+        took = []
+        for _ in range(10):
+            rc, start, end = a.numbers("flagged 1", timeout=30)[:3]
+            farm.equal(rc, farm.SUCCESS, "flagged")
+            took.append((end - start) / MS)
+        print("rounds at 50 %%: %s ms" % ", ".join("%.0f" % ms for ms in took))
+        check(max(took) < 2000, "a round takes %.0f ms" % max(took))
+        time.sleep(0.05)
+        rc, start, end = a.numbers("spin 1000000", timeout=30)[:3]
+        farm.equal(rc, farm.SUCCESS, "spin")
+        print("afterwards a launch waits %.0f ms" % ((end - start) / MS))
+        check(end - start > 250 * MS, "what the rounds took is not owed: %.0f ms" % (
+            (end - start) / MS))
+
+
+def check_told():
+    """`cuslice status` shows what was asked, and the first client's setting stands."""
+    with farm.Farm(TENANT="t") as place:
+        place.worker("a", LIMIT="12.5%", PRIORITY="low")
+        second = place.worker("b", LIMIT=30)
+        found = place.tenant("t")
+        farm.equal((found["limit_percent"], found["priority"]), (12.5, "low"), "limit and priority")
+        check("already has a limit of 12.5 %; 30 % asked here is not used" in second.log(),
+              "what the second one said: %s" % second.log())
+
+
 def check_debt():
     """Kernels of 200 ms where a second has 100 ms: each is owed back before the next."""
     def once():
@@ -260,6 +291,6 @@ def check_killed_in_debt():
         farm.between((after - ended) / MS, 1400, 2600, "ms after 400 ms at 20 %")
 
 
-farm.run(check_alone, check_beside_a_busy_one, check_one_limit_for_two, check_debt,
+farm.run(check_told, check_alone, check_beside_a_busy_one, check_one_limit_for_two, check_debt,
          check_waiting_is_sleep, check_light_use_is_not_delayed, check_changed_while_running,
-         check_killed_in_debt)
+         check_kernels_that_wait_for_their_thread, check_killed_in_debt)

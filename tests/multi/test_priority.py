@@ -68,6 +68,27 @@ def check_high_waits_for_a_kernel():
     beside_low(5000000, 2, "100ms")
 
 
+def check_no_longer_than_the_allowance():
+    """A low kernel of 900 ms is waited for until the allowance is over."""
+    def once():
+        with farm.Farm(ALLOWANCE="100ms") as place:
+            high, low = place.worker("high", PRIORITY="high"), place.worker("low", PRIORITY="low")
+            found = []
+            for _ in range(3):
+                low.ok("spin 900000000")
+                time.sleep(0.03)
+                rc, before, after = high.numbers("spin 1000000")[:3]
+                farm.equal(rc, farm.SUCCESS, "spin")
+                found.append(after - before)
+                high.ok("sync")
+                low.ok("sync")
+            found.sort()
+            print("beside a kernel of 900 ms, allowance 100 ms: waits %s ms" % [
+                "%.1f" % (ns / MS) for ns in found])
+            return "" if 95 * MS < found[1] < 101 * MS + LATE else "waits %s" % found
+    measure(once)
+
+
 def check_without_it():
     """The same with equals: it waits for the rest of a slice. So there is something to see."""
     with farm.Farm(QUANTUM="100ms") as place:
@@ -139,5 +160,5 @@ def check_a_pause_is_given_away():
     measure(once)
 
 
-farm.run(check_high_waits_for_a_kernel, check_without_it, check_low_keeps_two_percent,
+farm.run(check_high_waits_for_a_kernel, check_no_longer_than_the_allowance, check_without_it, check_low_keeps_two_percent,
          check_three_classes, check_a_pause_is_given_away)
