@@ -23,6 +23,21 @@ static char *live_show_number(char text[LIVE_TEXT], uint64_t value)
     return text;
 }
 
+static char *live_show_percent(char text[LIVE_TEXT], uint64_t value)
+{
+    snprintf(text, LIVE_TEXT, "%g %%", (double)value / 1e4);
+    return text;
+}
+
+static char *live_show_priority(char text[LIVE_TEXT], uint64_t value)
+{
+    snprintf(text, LIVE_TEXT, "%s",
+             value == CUSLICE_HIGH  ? "high"
+             : value == CUSLICE_LOW ? "low"
+                                    : "normal");
+    return text;
+}
+
 static char *live_show_time(char text[LIVE_TEXT], uint64_t value)
 {
     units_format_duration(value, text, LIVE_TEXT);
