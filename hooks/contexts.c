@@ -127,7 +127,7 @@ CUevent contexts_marker(struct context *context, unsigned number)
     CUevent *event = &context->marker[number % METER_MARKERS];
     if (*event || real.cuCtxPushCurrent_v2(context->handle) != CUDA_SUCCESS)
         return *event;
-    if (real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+    if (real.cuEventCreate(event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) /* timed: lengths are learnt */
         *event = NULL;
     real.cuCtxPopCurrent_v2(&(CUcontext){0});
     return *event;

@@ -276,23 +276,39 @@ static enum gate_look gate_try(struct gate *gate, struct ring *ring)
     return gate_open(gate, token) ? GATE_OPEN : GATE_AGAIN;
 }
 
+/* Woken while the holder is about to pass: one thread of this process looks closely, so that the
+ * GPU need not wait for a wake-up. True when the token moved. */
+static bool gate_look_closely(struct gate *gate, struct ring *ring)
+{
+    bool looking = false;
+    if (!atomic_compare_exchange_strong(&gate->looking, &looking, true))
+        return false;
+    bool moved = ring_wait_close(ring);
+    atomic_store(&gate->unsaid, moved);
+    atomic_store(&gate->looking, false);
+    return moved;
+}
+
 /* Waits until the gate is open. */
 static void gate_take(struct gate *gate)
 {
     struct ring_watch watch = {0};
     uint64_t since = clock_now(), token;
+    uint32_t last = ring_news(gate->ring);
     bool said = false;
     atomic_fetch_add(&gate->waiters, 1);
     while (guest_attached()) {
         struct ring *ring = gate->ring;
         uint32_t news = ring_news(ring);
+        bool alerted = news != last;
+        last = news;
         ring_want(ring);
         enum gate_look look = gate_try(gate, ring);
         if (look == GATE_OPEN)
             break;
         if (!guest_attached())
             ring_unwant(ring, &token);
-        else if (look == GATE_WAIT)
+        else if (look == GATE_WAIT && !(alerted && gate_look_closely(gate, ring)))
             ring_wait(ring, news, &watch, clock_after(CLOCK_S));
         gate_say(gate, since, clock_now(), &said);
     }
@@ -351,7 +367,7 @@ static void gate_pass_in_turn(struct gate_pass *pass)
     gate_busy_again(gate);
     for (;;) {
         if (atomic_load(&gate->lease) & GATE_SLOW)
-            meter_before(gate);
+            meter_before(gate, pass);
         gate_mark_up(pass);
         uint64_t lease = atomic_load(&gate->lease);
         if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token)) {
@@ -399,6 +415,15 @@ static void gate_late(const struct gate_pass *pass)
         slot_count(ring_shared(ring), ring->slot, overruns, 1);
 }
 
+/* A thread that looked closely found the token, and nobody was woken for it: now that the GPU has
+ * work the keeper and other waiting threads hear of it. */
+static void gate_say_taken(struct gate *gate)
+{
+    if (atomic_load_explicit(&gate->unsaid, memory_order_relaxed) &&
+        atomic_exchange(&gate->unsaid, false))
+        ring_poke(ring_shared(gate->ring), gate->ring->slot);
+}
+
 void gate_leave_slow(struct gate_pass *pass, CUresult rc)
 {
     int error = errno;
@@ -411,6 +436,7 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
         if (guest.gates > 1)
             atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
         gate_leave(pass->mark, pass->outer);
+        gate_say_taken(gate);
     }
     if (pass->outer)
         pass->mark->nested -= pass->mark->nested > 0;

@@ -51,6 +51,8 @@ struct gate {
     _Atomic(uint64_t) *_Atomic token; /* the ring's word */
     struct ring *_Atomic ring;
     _Atomic unsigned waiters;        /* threads of this process at the closed gate */
+    _Atomic bool looking;            /* one of them looks closely for the token */
+    _Atomic bool unsaid;             /* it found it: the others do not know yet */
     _Atomic uint64_t passed;         /* submissions, where there are several devices */
     _Atomic uint64_t synced_ns;      /* when all work was last known to be done; 0 = something was
                                         submitted since */

@@ -30,6 +30,7 @@
 
 #include "attach.h"
 #include "clock.h"
+#include "closely.h"
 #include "contexts.h"
 #include "gate.h"
 #include "log.h"
@@ -43,12 +44,15 @@
 #define KEEPER_TICK_NS CLOCK_MS
 #define KEEPER_CLAIM_NS CLOCK_MS
 #define KEEPER_LOOK_LEAST_NS (15 * CLOCK_US)
+/* So long before the slice's end the gate closes, if what is on the GPU lasts until then. */
+#define KEEPER_LEAD_NS (200 * CLOCK_US)
 #define KEEPER_LOOK_MOST_NS (500 * CLOCK_US)
 #define KEEPER_EXIT_NS (50 * CLOCK_MS)
 #define KEEPER_RELENTS 6u
 #define KEEPER_RELENT_NS (5 * CLOCK_MS)
 
-enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_DRAINING };
+/* METERING: the meter's markers will tell when all is done. DRAINING: an event over all streams. */
+enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_METERING, KEEPER_DRAINING };
 
 struct keeper {
     enum keeper_step step;
@@ -57,8 +61,10 @@ struct keeper {
     uint64_t give_up_ns;
     uint64_t
         stuck_ns; /* the drain should have ended: threads at the gate may be what it waits for */
-    uint64_t relent_ns; /* the gate is open for them until then */
-    unsigned relents;   /* in vain: each makes the next one wait twice as long */
+    uint64_t looked_ns;     /* up to here the end of the drain was looked for closely */
+    struct closely closely; /* for the end of a drain */
+    uint64_t relent_ns;     /* the gate is open for them until then */
+    unsigned relents;       /* in vain: each makes the next one wait twice as long */
     uint64_t unclaimed_token, unclaimed_ns;
     uint64_t turn_token, turn_end_ns; /* of the turn being held; its end never moves */
     uint64_t verify_ns;               /* the event over all streams was recorded */
@@ -171,28 +177,69 @@ static uint64_t keeper_patient(uint64_t nap)
                                        : nap;
 }
 
+/* One look: whether the work of this slice has left the GPU. What the meter is sure of needs no
+ * event over all streams. */
+static bool keeper_drained(struct gate *gate, struct keeper *k)
+{
+    bool metered = meter_poll(gate);
+    if (metered && meter_sure(gate))
+        return true;
+    if (k->step != KEEPER_DRAINING && meter_sure(gate) && meter_unmarked(gate) == 0)
+        return false; /* a marker will tell */
+    if (k->step != KEEPER_DRAINING)
+        contexts_drain_begin(gate);
+    k->step = KEEPER_DRAINING;
+    return contexts_drain_poll(gate) == CONTEXTS_DONE;
+}
+
+/* Looks again and again while the end is near, for a bounded time; true when it has come. */
+static bool keeper_look_closely(struct gate *gate, struct keeper *k, uint64_t until)
+{
+    struct ring *ring = gate->ring;
+    uint64_t from = clock_now(), now = from, end = until + CLOSELY_AFTER_NS;
+    bool done;
+    closely_begin(&k->closely);
+    while (!(done = keeper_drained(gate, k)) && now < end && ring_token(ring) == k->token)
+        now = closely_next(&k->closely);
+    closely_end(&k->closely, &ring_shared(ring)->crowded_ns);
+    k->looked_ns = end;
+    atomic_fetch_add_explicit(&ring_shared(ring)->close_ns, clock_now() - from,
+                              memory_order_relaxed);
+    return done;
+}
+
+/* When to look at the drain next. The keeper is awake for its expected end; when that was in vain
+ * it looks less and less often: each look may take a CPU from who has better use for it. */
+static uint64_t keeper_drain_look(const struct keeper *k, uint64_t until, uint64_t now, bool may)
+{
+    uint64_t awake = may ? closely_wake(&k->closely, until) : until;
+    if (awake > now)
+        return awake - now < 2 * KEEPER_LOOK_MOST_NS ? awake : now + KEEPER_LOOK_MOST_NS;
+    return now + keeper_patient(now > until ? (now - until) / 4 : 0);
+}
+
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
-    uint64_t now = clock_now(), elapsed = now - k->closed_ns;
-    enum contexts_drain state = contexts_drain_poll(gate);
-    if (state == CONTEXTS_BLOCKED && meter_poll(gate) && meter_sure(gate))
-        state = CONTEXTS_DONE;
-    if (state == CONTEXTS_DONE)
+    if (keeper_drained(gate, k))
         return keeper_pass(gate, k, true);
+    uint64_t now = clock_now(), until = meter_busy_until(gate);
+    bool may = closely_may(&ring_shared(gate->ring)->crowded_ns, now);
     if (now >= k->give_up_ns && ring_limited(gate->ring) && !ring_wanted(gate->ring))
         k->give_up_ns = now + segment_allowance(ring_shared(gate->ring)); /* nobody to go on */
     if (now >= k->give_up_ns)
         return keeper_overrun(gate, k);
-    meter_poll(gate);
-    uint64_t until = meter_busy_until(gate);
+    if (may)
+        ring_expect(gate->ring, k->token, until);
+    if (may && closely_wake(&k->closely, until) <= now && k->looked_ns < until) {
+        if (keeper_look_closely(gate, k, until))
+            return keeper_pass(gate, k, true);
+        now = clock_now();
+    }
     if (until + meter_stuck(gate, k->relents) > k->stuck_ns) /* it gets on */
         k->stuck_ns = until + meter_stuck(gate, k->relents);
     if (now >= k->stuck_ns && atomic_load(&gate->waiters))
         return keeper_relent(gate, k, now);
-    uint64_t nap = elapsed / 16;
-    if (until > now + 4 * KEEPER_LOOK_LEAST_NS && until - now < KEEPER_LOOK_MOST_NS)
-        nap = until - now - 2 * KEEPER_LOOK_LEAST_NS;
-    return now + keeper_patient(nap);
+    return keeper_drain_look(k, until, now, may);
 }
 
 static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
@@ -203,10 +250,7 @@ static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
             return keeper_relent(gate, k, now);
         return now + keeper_patient((now - k->closed_ns) / 16);
     }
-    if (meter_sure(gate) && meter_poll(gate))
-        return keeper_pass(gate, k, true);
-    contexts_drain_begin(gate);
-    k->step = KEEPER_DRAINING;
+    k->step = KEEPER_METERING;
     return keeper_drain(gate, k);
 }
 
@@ -222,6 +266,7 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
         k->give_up_ns = (slice_end > now ? slice_end : now) + segment_allowance(ring_shared(ring));
     }
     k->token = token;
+    k->looked_ns = 0;
     k->stuck_ns = (until > now ? until : now) + meter_stuck(gate, k->relents);
     k->step = KEEPER_CLOSING;
     atomic_store(&ring_me(ring)->closing_ns, now);
@@ -285,6 +330,11 @@ static uint64_t keeper_sooner(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static uint64_t keeper_lead(const struct gate *gate)
+{
+    return keeper_sooner(KEEPER_LEAD_NS, segment_quantum(ring_shared(gate->ring)) / 8);
+}
+
 /* The slice has run its length while somebody waits. */
 static uint64_t keeper_slice_end(struct gate *gate, struct keeper *k, uint64_t token, uint64_t end)
 {
@@ -337,6 +387,21 @@ static uint64_t keeper_due(struct gate *gate, const struct keeper *k, uint64_t t
     return keeper_sooner(wanted ? end : CLOCK_NEVER, ring_cut(gate->ring, token));
 }
 
+/* Shortly before the slice's end: whether what is on the GPU lasts until then, so that the gate may
+ * close now and the drain be prepared while there is still work. */
+static bool keeper_filled(struct gate *gate, uint64_t token, uint64_t now, uint64_t end)
+{
+    return now + keeper_lead(gate) >= end && meter_busy_until(gate) >= end &&
+           ring_due(gate->ring, token);
+}
+
+/* The next look at a slice that goes on: at its end, before that, or at `then`. */
+static uint64_t keeper_next(const struct gate *gate, uint64_t now, uint64_t end, uint64_t then)
+{
+    uint64_t early = end - keeper_lead(gate);
+    return keeper_sooner(now < early ? early : end, then);
+}
+
 static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
 {
     struct ring *ring = gate->ring;
@@ -352,14 +417,17 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
     uint64_t due = keeper_due(gate, k, token, wanted, end);
     if (now >= due)
         return keeper_slice_end(gate, k, token, keeper_sooner(due, end));
+    if (wanted && keeper_filled(gate, token, now, due))
+        return keeper_close(gate, k, token, end);
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
         uint64_t leave = k->idle_ns + gate_patience(gate);
         if (now < leave)
-            return keeper_sooner(leave, wanted ? due : CLOCK_NEVER);
+            return keeper_next(gate, now, wanted ? due : CLOCK_NEVER, leave);
         atomic_fetch_add(&ring_shared(ring)->idle_wanted_ns, wanted ? now - k->idle_ns : 0);
         return keeper_close(gate, k, token, end);
     }
-    return keeper_sooner(due, k->verifying ? keeper_verify_look(k, now) : now + KEEPER_TICK_NS);
+    return keeper_next(gate, now, due,
+                       k->verifying ? keeper_verify_look(k, now) : now + KEEPER_TICK_NS);
 }
 
 /* Granted, and no thread of this process has opened the gate yet. */
@@ -438,7 +506,7 @@ static void keeper_tend(struct gate *gate)
 
 /* ---- The loop ---- */
 
-static void keeper_nap(const uint32_t *news, uint64_t until)
+static void keeper_nap_till(const uint32_t *news, uint64_t until)
 {
     struct futex_watch watch[FUTEX_WATCH_MAX];
     unsigned n = guest.gates < FUTEX_WATCH_MAX ? guest.gates : FUTEX_WATCH_MAX;
@@ -450,6 +518,15 @@ static void keeper_nap(const uint32_t *news, uint64_t until)
         watch[i] = (struct futex_watch){&ring_me(guest.gate[i].ring)->wake, news[i], false};
     if (n < guest.gates || futex_wait_many(watch, n, until) == -ENOSYS)
         futex_wait(watch[0].word, news[0], keeper_sooner(until, clock_after(KEEPER_TICK_NS)));
+}
+
+/* Sleeps, and learns how late a sleep ends. */
+static void keeper_nap(const uint32_t *news, uint64_t until)
+{
+    keeper_nap_till(news, until);
+    uint64_t now = clock_now();
+    for (unsigned i = 0; now >= until && i < guest.gates; i++)
+        closely_slept(&keepers[i].closely, until, now);
 }
 
 static void *keeper_main(void *unused)

@@ -1,8 +1,15 @@
 /*
  * meter: the bound on run-ahead (see meter.h). Runs on submitting threads, in company only; the
- * keeper polls. The bound is the larger of one launch and min(quantum / 4, 1 ms) of work. With
- * launches longer than that the next one may go a little before the running one's expected end, so
- * that the GPU does not run dry while a thread wakes up.
+ * keeper polls. The bound is the larger of one launch and METER_BOUND_NS, or a quarter of the
+ * quantum, of work; and nothing is submitted that would begin after the slice's end. With launches
+ * longer than the bound the next one may go a little before the running one's expected end, so that
+ * the GPU does not run dry while a thread wakes up.
+ *
+ * When work will end is computed, not observed: `begun_ns` is when the oldest launch that is out
+ * has begun, and each stream's launches have a learnt length. A look that comes late learns nothing
+ * about the time: the end was where it was expected, unless a look in between has said otherwise.
+ * Lengths are learnt from the time between two markers, as the GPU noted it, if the GPU did not
+ * pause in between, which is known when the first was not done yet after the second was recorded.
  *
  * A program may queue work that waits for what the same thread does later; then no waiting here
  * helps. So the wait ends 10 ms after the work should have, the launch passes and is counted; the
@@ -22,8 +29,9 @@
 #include "real.h"
 #include "slot.h"
 
-#define METER_BOUND_NS CLOCK_MS
-#define METER_EARLY_NS (150 * CLOCK_US)
+/* Leaves a quarter of the millisecond, in which a slice has to end, to waking up and closing. */
+#define METER_BOUND_NS (750 * CLOCK_US)
+#define METER_EARLY_NS (200 * CLOCK_US)
 #define METER_PATIENCE_NS (10 * CLOCK_MS)
 /* The wait doubles with each launch beyond the bound, so often. */
 #define METER_BEYOND 6u
@@ -45,57 +53,170 @@ static uint64_t meter_bound(const struct gate *gate)
     return quarter < METER_BOUND_NS ? quarter : METER_BOUND_NS;
 }
 
-/* How many launches may be out at once. */
-static unsigned meter_room(const struct meter *meter, uint64_t bound)
+/* ---- Streams ---- */
+
+/* One name for each stream: 0x2 is another one in every thread, 0x1 in every context, and both
+ * in a green context, which one thread at a time is in. */
+static uintptr_t meter_key(CUstream stream, const struct gate_mark *mark,
+                           const struct context *context)
 {
-    if (meter->unit_ns == 0)
-        return 1;
-    uint64_t room = bound / meter->unit_ns;
-    return room < 1 ? 1 : room > 1000 ? 1000 : (unsigned)room;
+    uintptr_t part = contexts_part(context);
+    if (stream == CU_STREAM_PER_THREAD)
+        return (part == (uintptr_t)context ? (uintptr_t)mark : part) + 2;
+    return stream == CU_STREAM_LEGACY ? part + 1 : (uintptr_t)stream;
 }
 
-/* How long a launch should wait now; 0: not at all. */
-static uint64_t meter_excess(const struct meter *meter, uint64_t bound, uint64_t now)
+static uintptr_t meter_key_of(const struct gate_pass *pass)
 {
-    unsigned room = meter_room(meter, bound);
-    uint64_t left = meter->busy_until_ns > now ? meter->busy_until_ns - now : 0;
-    bool full = meter->mixed && meter->count == METER_MARKERS;
-    if (meter->relaxed || (meter->out < room && !full))
-        return 0;
-    bool early = meter->out == room && meter->unit_ns && left <= METER_EARLY_NS;
-    bool unknowable = meter->count == 0 && left == 0;
-    if (early || unknowable)
-        return 0;
-    uint64_t nap = room > 1 ? 0 : left / 2;
+    return meter_key(pass->stream, pass->mark, pass->context);
+}
+
+static struct meter_stream *meter_find(struct meter *meter, uintptr_t key)
+{
+    for (unsigned i = 0; i < METER_STREAMS; i++)
+        if (meter->stream[i].key == key)
+            return &meter->stream[i];
+    return NULL;
+}
+
+/* The stream's place, made when it is new; then the stream that has been still longest goes. */
+static struct meter_stream *meter_stream(struct meter *meter, uintptr_t key)
+{
+    struct meter_stream *stream = meter_find(meter, key);
+    if (stream)
+        return stream;
+    stream = &meter->stream[0];
+    for (unsigned i = 1; i < METER_STREAMS; i++)
+        if (meter->stream[i].used < stream->used)
+            stream = &meter->stream[i];
+    *stream = (struct meter_stream){.key = key};
+    return stream;
+}
+
+static uint64_t meter_unit(const struct meter *meter, const struct meter_stream *stream)
+{
+    return stream && stream->unit_ns ? stream->unit_ns : meter->unit_ns;
+}
+
+/* ---- When work will end ---- */
+
+/* What the oldest marker stands for, or what is behind the last one when there is none. */
+static uint64_t meter_first_ns(const struct meter *meter)
+{
+    return meter->count ? meter->marker[meter->first].work_ns : meter->tail_ns;
+}
+
+/* When all that is out should be done; in the past when it is overdue. What is behind an overdue
+ * launch begins now at the earliest. */
+static uint64_t meter_due_ns(const struct meter *meter, uint64_t now)
+{
+    uint64_t end = meter->begun_ns + meter->out_ns, rest = meter->out_ns - meter_first_ns(meter);
+    if (meter->out == 0)
+        return now;
+    return rest && end < now + rest ? now + rest : end;
+}
+
+/* The same, but not before now: what should be over and is not may be over any time. */
+static uint64_t meter_end(const struct meter *meter, uint64_t now)
+{
+    uint64_t end = meter_due_ns(meter, now);
+    return end > now ? end : now;
+}
+
+/* ---- Whether a launch has to wait ---- */
+
+/* When this slice ends, if somebody waits for that. */
+static uint64_t meter_slice_end(const struct gate *gate)
+{
+    uint64_t granted, lease = atomic_load(&gate->lease);
+    if (!ring_wanted(gate->ring))
+        return CLOCK_NEVER;
+    return ring_slice_end(gate->ring, lease & ~GATE_SLOW, &granted);
+}
+
+static uint64_t meter_nap_length(uint64_t nap)
+{
     return nap < METER_NAP_LEAST_NS  ? METER_NAP_LEAST_NS
            : nap > METER_NAP_MOST_NS ? METER_NAP_MOST_NS
                                      : nap;
 }
 
+/* How long a launch into the stream should wait now; 0: not at all. */
+static uint64_t meter_excess(const struct meter *meter, const struct meter_stream *stream,
+                             uint64_t bound, uint64_t slice_end, uint64_t now)
+{
+    uint64_t own = meter_unit(meter, stream), end = meter_end(meter, now), left = end - now;
+    bool full = meter->mixed && meter->count >= METER_MARKERS - 1;
+    if (meter->relaxed)
+        return 0;
+    if (end >= slice_end && !meter->relenting)
+        return METER_NAP_LEAST_NS; /* it would begin in another's slice */
+    if (meter->out == 0)
+        return 0;
+    bool unknowable = meter->count == 0 && left == 0;
+    bool unknown = !stream || stream->unit_ns == 0;
+    if (unknowable || (unknown && !full && left <= bound && (!stream || stream->out == 0)))
+        return 0;
+    if (full || unknown)
+        return METER_NAP_LEAST_NS;
+    if (left + own <= bound || left <= METER_EARLY_NS)
+        return 0;
+    return meter_nap_length(own < bound ? left + own - bound : left - METER_EARLY_NS);
+}
+
+/* ---- Learning ---- */
+
 /* Late looks and an idle GPU make a sample too long, so short ones count for more. */
-static uint64_t meter_mean(uint64_t mean, uint64_t sample)
+static uint64_t meter_mean(uint64_t mean, uint64_t sample, bool exact)
 {
     if (mean == 0)
         return sample;
+    if (exact)
+        return (3 * mean + sample) / 4;
     return sample < mean ? (mean + 3 * sample) / 4 : (15 * mean + sample) / 16;
 }
 
-/* All markers that one look found done make one sample: `launches` since `from`. */
-static void meter_learn(struct meter *meter, unsigned launches, uint64_t from, uint64_t number,
-                        uint64_t now)
+static void meter_learn_unit(struct meter *meter, uintptr_t key, uint64_t unit, bool exact)
 {
-    from = from > meter->done_ns ? from : meter->done_ns;
-    bool let_through = number <= meter->given_up;
+    struct meter_stream *stream = meter_find(meter, key);
+    unit = unit ? unit : 1;
+    meter->unit_ns = meter_mean(meter->unit_ns, unit, exact);
+    if (stream)
+        stream->unit_ns = meter_mean(stream->unit_ns, unit, exact);
+}
+
+/* A marker is done; `took` is what the GPU says that lasted, 0 when it is not known. What is found
+ * `again` in one look has ended at some time since the look before: that tells no length. */
+static void meter_learn(struct meter *meter, const struct meter_marker *marker, uint64_t took,
+                        bool again, uint64_t now)
+{
+    uint64_t from = meter->begun_ns; /* not when its predecessor was found done: that may be late */
+    bool let_through = marker->number <= meter->given_up;
     bool waited_for = let_through && now - meter->given_up_ns < METER_PROOF_NS;
     if (let_through)
         meter->proofs = waited_for ? meter->proofs + (meter->proofs < METER_PROOFS) : 0;
-    if (launches && now > from && !waited_for)
-        meter->unit_ns = meter_mean(meter->unit_ns, (now - from) / launches);
+    if (marker->launches && !waited_for && (took || (!again && now > from)))
+        meter_learn_unit(meter, marker->stream, (took ? took : now - from) / marker->launches,
+                         took != 0);
     meter->done_ns = now;
-    meter->out -= launches < meter->out ? launches : meter->out;
-    meter->busy_until_ns = now + meter->out * meter->unit_ns;
     meter->relenting = false;
     meter->relaxed = false;
+}
+
+/* The oldest marker's work has ended: when, as far as can be told. */
+static void meter_advance(struct meter *meter, const struct meter_marker *marker, uint64_t took,
+                          uint64_t now)
+{
+    uint64_t ended = meter->begun_ns + (took ? took : marker->work_ns);
+    ended = ended > meter->undone_ns ? ended : meter->undone_ns;
+    ended = ended < now ? ended : now;
+    uint64_t next = meter->count ? meter->marker[meter->first].recorded_ns : 0;
+    meter->begun_ns = next > ended ? next : ended;
+    struct meter_stream *stream = meter_find(meter, marker->stream);
+    if (stream)
+        stream->out -= marker->launches < stream->out ? marker->launches : stream->out;
+    meter->out -= marker->launches < meter->out ? marker->launches : meter->out;
+    meter->out_ns -= marker->work_ns < meter->out_ns ? marker->work_ns : meter->out_ns;
 }
 
 static bool meter_oldest(struct meter *meter, struct meter_marker *marker)
@@ -108,56 +229,58 @@ static bool meter_oldest(struct meter *meter, struct meter_marker *marker)
     return have;
 }
 
-/* What one look has found done. */
-struct meter_found {
-    unsigned launches;
-    uint64_t from, number;
-    uint64_t resets; /* of the meter when the look began */
-};
-
 /* Takes the first marker off if it is still this one. */
-static void meter_pop(struct meter *meter, const struct meter_marker *marker,
-                      struct meter_found *found)
+static bool meter_pop(struct meter *meter, const struct meter_marker *marker, uint64_t took,
+                      bool again)
 {
+    uint64_t now = clock_now();
     lock_take(&meter->lock);
-    if (meter->count > 0 && meter->resets == found->resets &&
-        meter->marker[meter->first].number == marker->number) {
-        found->from = found->launches ? found->from : marker->recorded_ns;
-        found->number = marker->number;
-        found->launches += marker->launches;
+    bool same = meter->count > 0 && meter->marker[meter->first].number == marker->number;
+    if (same) {
+        meter->popped = marker->event;
         meter->first = (meter->first + 1) % METER_MARKERS;
         meter->count--;
+        meter_learn(meter, marker, took, again, now);
+        meter_advance(meter, marker, took, now);
     }
+    lock_put(&meter->lock);
+    return same;
+}
+
+static void meter_undone(struct meter *meter, uint64_t asked_ns)
+{
+    lock_take(&meter->lock);
+    meter->undone_ns = asked_ns;
     lock_put(&meter->lock);
 }
 
-static bool meter_account(struct meter *meter, const struct meter_found *found)
+/* What the GPU says passed between the marker before and this one, which are done; 0: unknown. */
+static uint64_t meter_took(const struct meter *meter, const struct meter_marker *marker)
 {
-    lock_take(&meter->lock);
-    if (found->launches && meter->resets == found->resets)
-        meter_learn(meter, found->launches, found->from, found->number, clock_now());
-    lock_put(&meter->lock);
-    return found->launches > 0;
+    float ms = 0;
+    if (!marker->chained || !marker->event || !meter->popped ||
+        real.cuEventElapsedTime(&ms, meter->popped, marker->event) != CUDA_SUCCESS || ms <= 0)
+        return 0;
+    return (uint64_t)((double)ms * 1e6);
 }
 
 /* Under guest.driver_lock: no context dies and no capture begins meanwhile. */
 static bool meter_collect_locked(struct meter *meter)
 {
     struct meter_marker marker = {0};
-    struct meter_found found = {0};
-    lock_take(&meter->lock);
-    found.resets = meter->resets;
-    lock_put(&meter->lock);
+    bool any = false;
     while (meter_oldest(meter, &marker)) {
+        uint64_t asked = clock_now();
         if (marker.event &&
-            (marker.context->closing || real.cuEventQuery(marker.event) == CUDA_ERROR_NOT_READY))
+            (marker.context->closing || real.cuEventQuery(marker.event) == CUDA_ERROR_NOT_READY)) {
+            meter_undone(meter, asked);
             break;
-        unsigned before = found.launches;
-        meter_pop(meter, &marker, &found);
-        if (found.launches == before)
+        }
+        if (!meter_pop(meter, &marker, meter_took(meter, &marker), any))
             break; /* a synchronise has emptied it meanwhile */
+        any = true;
     }
-    return meter_account(meter, &found);
+    return any;
 }
 
 /* Takes off the markers that are done; true when there were any. The calling thread may be in a
@@ -186,8 +309,10 @@ static bool meter_dependent(const struct meter *meter)
 /* How many launches are out beyond the bound. */
 static unsigned meter_beyond(const struct meter *meter, uint64_t bound)
 {
-    unsigned room = meter_room(meter, bound);
-    return meter->out > room ? meter->out - room : 0;
+    if (meter->unit_ns == 0)
+        return meter->out > 1 ? meter->out - 1 : 0;
+    uint64_t room = bound / meter->unit_ns;
+    return meter->out > room + 1 ? (unsigned)(meter->out - room - 1) : 0;
 }
 
 /* How long beyond its expected end work is waited for; twice as long for each launch that has been
@@ -219,15 +344,15 @@ static void meter_give_up(struct gate *gate)
 
 /* One look: how long to sleep before the next (0: pass), and when to give up, which moves on as
  * long as work gets done. */
-static uint64_t meter_look(struct meter *meter, uint64_t bound, uint64_t *give_up, uint64_t *done)
+static uint64_t meter_look(struct gate *gate, uintptr_t key, uint64_t *give_up, uint64_t *done)
 {
-    uint64_t now = clock_now();
+    struct meter *meter = &gate->meter;
+    uint64_t now = clock_now(), bound = meter_bound(gate), slice_end = meter_slice_end(gate);
     lock_take(&meter->lock);
-    uint64_t nap = meter_excess(meter, bound, now);
+    uint64_t nap = meter_excess(meter, meter_find(meter, key), bound, slice_end, now);
     if (*give_up == 0 || meter->done_ns != *done) {
         *done = meter->done_ns;
-        *give_up = (meter->busy_until_ns > now ? meter->busy_until_ns : now) +
-                   meter_patience(meter, bound);
+        *give_up = meter_end(meter, now) + meter_patience(meter, bound);
     }
     lock_put(&meter->lock);
     return nap;
@@ -242,14 +367,15 @@ static uint64_t meter_nap(uint64_t nap)
     return away > nap + METER_ABSENT_NS ? away - nap : 0;
 }
 
-void meter_before(struct gate *gate)
+void meter_before(struct gate *gate, const struct gate_pass *pass)
 {
     struct meter *meter = &gate->meter;
-    uint64_t bound = meter_bound(gate), give_up = 0, done = 0;
+    uintptr_t key = meter_key_of(pass);
+    uint64_t give_up = 0, done = 0;
     if (meter->relaxed)
         meter_collect(meter);
     for (;;) {
-        uint64_t nap = meter_look(meter, bound, &give_up, &done);
+        uint64_t nap = meter_look(gate, key, &give_up, &done);
         if (nap == 0)
             return;
         if (!(atomic_load(&gate->lease) & GATE_SLOW))
@@ -264,45 +390,67 @@ void meter_before(struct gate *gate)
     }
 }
 
-/* One name for each stream: 0x2 is another one in every thread, 0x1 in every context, and both
- * in a green context, which one thread at a time is in. */
-static uintptr_t meter_stream(CUstream stream, const struct gate_mark *mark,
-                              const struct context *context)
+/* Counts a launch. */
+static struct meter_stream *meter_count(struct meter *meter, uintptr_t key, uint64_t now)
 {
-    uintptr_t part = contexts_part(context);
-    if (stream == CU_STREAM_PER_THREAD)
-        return (part == (uintptr_t)context ? (uintptr_t)mark : part) + 2;
-    return stream == CU_STREAM_LEGACY ? part + 1 : (uintptr_t)stream;
-}
-
-/* Counts a launch; the place of a marker that is due behind it, or NULL. */
-static struct meter_marker *meter_due(struct meter *meter, uintptr_t stream, uint64_t bound,
-                                      bool may_mark)
-{
-    uint64_t now = clock_now();
-    if (stream != meter->last) {
-        meter->last = stream;
+    struct meter_stream *stream = meter_stream(meter, key);
+    uint64_t unit = meter_unit(meter, stream);
+    if (key != meter->last) {
+        meter->last = key;
         meter->streak = 0;
         if (meter->unmarked) /* a marker in this stream does not tell of them */
             atomic_store(&meter->blind, true);
     }
-    if (meter->out == 0 && !meter->mixed)
-        meter->stream = stream;
-    meter->mixed |= stream != meter->stream;
-    bool each = guest.captures || meter->mixed || meter->streak++ < METER_STREAK;
-    unsigned every = each ? 1 : (meter_room(meter, bound) + 3) / 4;
+    if (meter->out == 0) {
+        meter->begun_ns = now;
+        meter->out_ns = meter->tail_ns = 0;
+        meter->only = meter->mixed ? meter->only : key;
+    }
+    meter->mixed |= key != meter->only;
     meter->out++;
     meter->total++;
     meter->unmarked++;
-    meter->busy_until_ns =
-        (meter->busy_until_ns > now ? meter->busy_until_ns : now) + meter->unit_ns;
-    if (!may_mark || meter->unmarked < every || meter->count == METER_MARKERS)
+    meter->out_ns += unit;
+    meter->tail_ns += unit;
+    stream->out++;
+    stream->used = meter->total;
+    return stream;
+}
+
+/* How many launches a marker stands for. */
+static unsigned meter_every(struct meter *meter, const struct meter_stream *stream, uint64_t bound)
+{
+    uint64_t unit = meter_unit(meter, stream);
+    if (guest.captures || meter->mixed || unit == 0 || meter->streak++ < METER_STREAK)
+        return 1;
+    uint64_t every = (bound / unit + 3) / 4;
+    return every < 250 ? (unsigned)every : 250;
+}
+
+/* Takes a place for a marker that is due behind the launch just counted; NULL: none is. `before` is
+ * the event of the marker in front, if it can be asked. */
+static struct meter_marker *meter_due(struct meter *meter, uintptr_t key, uint64_t bound,
+                                      const struct context *context, CUevent *before)
+{
+    uint64_t now = clock_now();
+    struct meter_stream *stream = meter_count(meter, key, now);
+    unsigned every = meter_every(meter, stream, bound);
+    if (!context || meter->unmarked < every || meter->count >= METER_MARKERS - 1)
         return NULL;
+    struct meter_marker *last =
+        &meter->marker[(meter->first + meter->count + METER_MARKERS - 1) % METER_MARKERS];
+    *before = meter->count && last->ready && last->context == context && !guest.captures
+                  ? last->event
+                  : NULL;
     struct meter_marker *marker = &meter->marker[(meter->first + meter->count) % METER_MARKERS];
-    *marker = (struct meter_marker){
-        .number = ++meter->number, .recorded_ns = now, .launches = meter->unmarked};
+    *marker = (struct meter_marker){.number = ++meter->number,
+                                    .stream = key,
+                                    .recorded_ns = now,
+                                    .work_ns = meter->tail_ns,
+                                    .launches = meter->unmarked};
     meter->count++;
     meter->unmarked = 0;
+    meter->tail_ns = 0;
     return marker;
 }
 
@@ -310,10 +458,10 @@ void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
 {
     struct meter *meter = &gate->meter;
     uint64_t bound = meter_bound(gate);
+    CUevent before = NULL;
     lock_take(&meter->lock);
     struct meter_marker *marker =
-        meter_due(meter, meter_stream(pass->stream, pass->mark, pass->context), bound,
-                  may_mark && pass->context);
+        meter_due(meter, meter_key_of(pass), bound, may_mark ? pass->context : NULL, &before);
     uint64_t number = marker ? marker->number : 0;
     unsigned place = marker ? (unsigned)(marker - meter->marker) : 0;
     lock_put(&meter->lock);
@@ -322,11 +470,14 @@ void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
     CUevent event = contexts_marker(pass->context, place);
     if (event && real.cuEventRecord(event, pass->stream) != CUDA_SUCCESS)
         event = NULL;
+    bool chained = event && before && real.cuEventQuery(before) == CUDA_ERROR_NOT_READY;
     lock_take(&meter->lock);
     if (marker->number == number) {
         marker->event = event; /* NULL counts as done here, so only the drain is sure any more */
-        meter->mixed |= event == NULL;
+        if (!event)
+            atomic_store(&meter->blind, true);
         marker->context = pass->context;
+        marker->chained = chained;
         marker->ready = true;
     }
     lock_put(&meter->lock);
@@ -342,10 +493,12 @@ static void meter_reset(struct meter *meter, uint64_t now)
     meter->count = 0;
     meter->out = 0;
     meter->unmarked = 0;
+    meter->out_ns = meter->tail_ns = 0;
+    for (unsigned i = 0; i < METER_STREAMS; i++)
+        meter->stream[i].out = 0;
     meter->relaxed = false;
     meter->relenting = false;
     meter->done_ns = now;
-    meter->busy_until_ns = now;
 }
 
 void meter_clear(struct gate *gate)
@@ -371,8 +524,6 @@ void meter_relent(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
     gate->meter.relenting = true;
-    if (gate->meter.unit_ns == 0)
-        gate->meter.busy_until_ns = 0;
     gate->meter.given_up = gate->meter.number;
     gate->meter.given_up_ns = clock_now();
     lock_put(&gate->meter.lock);
@@ -400,10 +551,10 @@ bool meter_synced(struct gate *gate, uint64_t before, CUstream done, const struc
     uint64_t now = clock_now();
     lock_take(&meter->lock);
     bool covers = (done == GATE_ALL && contexts_alone(gate)) ||
-                  (!meter->mixed && meter_stream(done, mark, context) == meter->stream);
+                  (!meter->mixed && meter_key(done, mark, context) == meter->only);
     bool all = covers && meter->total == before;
-    if (all && meter->count == 1 && meter->marker[meter->first].ready)
-        meter_learn(meter, meter->out, meter->marker[meter->first].recorded_ns, meter->number, now);
+    if (all && meter->count == 1 && meter->unmarked == 0 && meter->marker[meter->first].ready)
+        meter_learn(meter, &meter->marker[meter->first], 0, false, now);
     if (all)
         meter_reset(meter, now);
     meter->relaxed = false;
@@ -415,7 +566,7 @@ bool meter_synced(struct gate *gate, uint64_t before, CUstream done, const struc
 bool meter_sure(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
-    bool sure = !gate->meter.mixed && !gate->meter.blind;
+    bool sure = !gate->meter.blind;
     lock_put(&gate->meter.lock);
     return sure;
 }
@@ -442,7 +593,7 @@ uint64_t meter_stuck(struct gate *gate, unsigned relents)
 uint64_t meter_busy_until(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
-    uint64_t until = gate->meter.busy_until_ns;
+    uint64_t until = meter_due_ns(&gate->meter, clock_now());
     lock_put(&gate->meter.lock);
     return until;
 }

@@ -14,6 +14,7 @@
 #include "futex.h"
 
 #define METER_MARKERS 32u
+#define METER_STREAMS 32u
 
 struct gate;
 struct context;
@@ -23,39 +24,56 @@ struct gate_pass;
 struct meter_marker {
     CUevent event;
     struct context *context;
+    uintptr_t stream;
     uint64_t number; /* counts markers; tells a reused place from its predecessor */
     uint64_t recorded_ns;
+    uint64_t work_ns;  /* what its launches take, as estimated */
     unsigned launches; /* since the marker before */
     bool ready;        /* recorded: may be queried */
+    bool chained;      /* the marker before it was not done then: the GPU went on without a pause */
+};
+
+/* What is known of one stream. */
+struct meter_stream {
+    uintptr_t key;    /* 0 = free */
+    uint64_t unit_ns; /* what one launch takes, as learnt; 0 = not known */
+    unsigned out;     /* launches not known to be done */
+    uint64_t used;    /* meter.total at the last launch: the one longest unused is given up first */
 };
 
 /* Zero-initialised. The lock covers everything below and no driver call. */
 struct meter {
     struct lock lock;
     struct meter_marker marker[METER_MARKERS];
+    struct meter_stream stream[METER_STREAMS];
     unsigned first, count;
+    CUevent popped; /* of the marker taken off last */
     uint64_t number;
     _Atomic uint64_t total; /* launches counted so far */
-    uint64_t resets;   /* how often all was found done at once: tells a look that began before */
-    unsigned out;      /* launches not known to be done */
-    unsigned unmarked; /* of those, behind the last marker */
-    uint64_t unit_ns;  /* what one launch takes, as learnt; 0 = not known */
-    uint64_t done_ns;  /* when a marker was last seen done */
-    uint64_t busy_until_ns; /* when all that is out will be done, as estimated */
-    uintptr_t stream;       /* the one stream used since all was done */
-    uintptr_t last;         /* the stream of the last launch */
-    unsigned streak;        /* launches in a row to it */
-    bool mixed;             /* more than one was */
-    uint64_t given_up;      /* the last marker when a launch last waited in vain */
+    uint64_t resets;    /* how often all was found done at once: tells a look that began before */
+    unsigned out;       /* launches not known to be done */
+    unsigned unmarked;  /* of those, behind the last marker */
+    uint64_t out_ns;    /* what those that are out take, as estimated */
+    uint64_t tail_ns;   /* what the unmarked of them take */
+    uint64_t begun_ns;  /* when the oldest that is out has begun, as far as known */
+    uint64_t undone_ns; /* the last look that found the oldest marker not done */
+    uint64_t unit_ns;   /* what a launch takes in any stream, as learnt; 0 = not known */
+    uint64_t done_ns;   /* when a marker was last seen done */
+    uintptr_t only;     /* the one stream used since all was done */
+    uintptr_t last;     /* the stream of the last launch */
+    unsigned streak;    /* launches in a row to it */
+    bool mixed;         /* more than one was */
+    uint64_t given_up;  /* the last marker when a launch last waited in vain */
     uint64_t given_up_ns;
     unsigned proofs;      /* in a row, that kernels of this program wait for its threads */
-    _Atomic bool blind;   /* work may be on the GPU that the meter did not see submitted */
+    _Atomic bool blind;   /* work may be on the GPU that no marker tells of */
     bool relenting;       /* a drain waits for threads at the gate: they wait less here */
     _Atomic bool relaxed; /* no bound until something is seen done; read without the lock */
 };
 
-/* Before a launch: waits until the bound leaves room for it. Bounded itself. */
-void meter_before(struct gate *gate);
+/* Before a launch: waits until the bound, and what is left of the slice, have room for it. Bounded
+ * itself. */
+void meter_before(struct gate *gate, const struct gate_pass *pass);
 
 /* Behind a launch, in the same passage of the gate. `may_mark`: a marker may go here. */
 void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark);
@@ -70,7 +88,7 @@ bool meter_synced(struct gate *gate, uint64_t before, CUstream done, const struc
 /* Looks at the markers without waiting; true when all work it knows of is done. */
 bool meter_poll(struct gate *gate);
 
-/* Whether what a marker says is all there is to know: one stream, and every launch counted. */
+/* Whether what markers say, once no launch is unmarked, is all there is to know. */
 bool meter_sure(struct gate *gate);
 
 /* Launches whose completion no marker will tell. */
@@ -94,7 +112,7 @@ void meter_blind(struct gate *gate, bool blind);
  * reason, after so many times in vain. A program that was right about it needs it each time. */
 uint64_t meter_stuck(struct gate *gate, unsigned relents);
 
-/* The estimated time at which all work will be done. */
+/* The estimated time at which all work will be done; past when it should be and is not. */
 uint64_t meter_busy_until(struct gate *gate);
 
 /* Forgets the markers of a context that goes away. */

@@ -40,6 +40,16 @@ static inline uint64_t clock_ns(struct timespec t)
     return (uint64_t)t.tv_sec * CLOCK_S + (uint64_t)t.tv_nsec;
 }
 
+/* Tells the processor that this is a loop that waits. */
+static inline void clock_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb" ::: "memory");
+#endif
+}
+
 /* Replaces the source of clock_now in unit tests; NULL restores the system's. */
 void clock_fake(uint64_t (*source)(void));
 

@@ -19,6 +19,14 @@
  * before its scan (ring_arm), likewise. The wake word is read before W1, so that a G3 in between
  * makes W4 return at once.
  *
+ * Close looks. A holder whose gate is closed says when it expects to pass (due_ns) and wakes the
+ * client that is likely to be next. One thread of that one sets `looking` and reads the token again
+ * and again. A passer that finds the flag after G2 does G3 without G4: who sees the token move
+ * tells the rest of its process itself. The flag comes down before that thread's last look at the
+ * token; flag and token are sequentially consistent on both sides, so either it sees the new token,
+ * or the passer sees no flag and wakes. A thread that dies or stops with the flag up is found as
+ * any holder is that does not claim; whoever joins in its slot takes the flag down.
+ *
  * Death. Before G2: nothing happened. After G2, before G4: the granted client sleeps on; whoever
  * watches sees a token that its holder has not claimed and does G3, G4 again; the granted client's
  * own W4 has an end too. After R1, before R2: the next look of any waiter finds the token free and
@@ -70,6 +78,10 @@
 /* A look that comes this late tells that the observer did not run. */
 #define RING_LATE_NS (8 * RING_WATCH_NS)
 #define RING_LOOKS 4
+/* Passes that are further off than this are not waited for closely. */
+#define RING_SOON_NS (5 * CLOCK_MS)
+/* How often the expected time of a pass may move on while one waits for it closely. */
+#define RING_CLOSE_TRIES 32u
 
 #define RING_LAST_EPOCH ((UINT64_C(1) << 48) - 1)
 
@@ -463,6 +475,83 @@ int ring_renew(struct ring *ring, uint64_t *token, bool busy)
     return next == CUSLICE_NOBODY && !ring_limit_until(ring) ? 1 : 0;
 }
 
+bool ring_due(struct ring *ring, uint64_t token)
+{
+    uint64_t now = clock_now();
+    return ring_token(ring) == token && ring_choose(ring, token, true, now) != ring->slot;
+}
+
+void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t waiting[CUSLICE_SLOT_WORDS];
+    atomic_store(&ring_me(ring)->due_ns, due_ns);
+    if (ring->expected == token)
+        return;
+    ring->expected = token;
+    ring_waiting(shared, waiting);
+    waiting[ring->slot / 64] &= ~ring_bit(ring);
+    unsigned next = policy_pick(shared, waiting, ring->slot);
+    if (next < CUSLICE_SLOTS)
+        ring_poke(shared, next);
+}
+
+/* Looks closely until `until`; true when the token moved. What that took is written down: CPU time
+ * for a shorter hand-over. The flag comes down before the last look at the token, and who passes it
+ * looks at the flag after that: so either this thread sees the token or it is woken. */
+static bool ring_close_look(struct ring *ring, uint64_t token, uint64_t until)
+{
+    uint64_t from = clock_now(), now = from;
+    closely_begin(&ring->closely);
+    atomic_store(&ring_me(ring)->looking, 1);
+    while (ring_token(ring) == token && now < until)
+        now = closely_next(&ring->closely);
+    atomic_store(&ring_me(ring)->looking, 0);
+    closely_end(&ring->closely, &ring_shared(ring)->crowded_ns);
+    atomic_fetch_add_explicit(&ring_shared(ring)->close_ns, now - from, memory_order_relaxed);
+    return ring_token(ring) != token;
+}
+
+/* When the holder of `token` expects to pass; 0: it does not say, or not soon. */
+static uint64_t ring_due_time(const struct ring *ring, uint64_t token, uint64_t now)
+{
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    const struct cuslice_slot *its = &ring_shared(ring)->slot[holder % CUSLICE_SLOTS];
+    uint64_t due = atomic_load(&its->due_ns);
+    return holder < CUSLICE_SLOTS && atomic_load(&its->closing_ns) &&
+                   due + CLOSELY_AFTER_NS > now && due < now + RING_SOON_NS
+               ? due
+               : 0;
+}
+
+bool ring_wait_close(struct ring *ring)
+{
+    uint64_t token = ring_token(ring);
+    if (!closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
+        return false;
+    for (unsigned tries = 0; tries < RING_CLOSE_TRIES; tries++) {
+        uint32_t news = ring_news(ring);
+        uint64_t now = clock_now(), due = ring_due_time(ring, token, now);
+        if (ring_token(ring) != token || due == 0)
+            return ring_token(ring) != token;
+        uint64_t wake = closely_wake(&ring->closely, due);
+        if (wake <= now)
+            return ring_close_look(ring, token, due + CLOSELY_AFTER_NS);
+        if (futex_wait(&ring_me(ring)->wake, news, wake) == -ETIMEDOUT)
+            closely_slept(&ring->closely, wake, clock_now());
+    }
+    return false;
+}
+
+/* The token has gone to `next`, which may have seen that already. */
+static void ring_poke_next(struct cuslice_segment *shared, unsigned next)
+{
+    if (atomic_load(&shared->slot[next].looking))
+        atomic_fetch_add(&shared->slot[next].wake, 1);
+    else
+        ring_poke(shared, next);
+}
+
 int ring_pass(struct ring *ring, uint64_t *token, bool busy)
 {
     struct cuslice_segment *shared = ring_shared(ring);
@@ -479,7 +568,7 @@ int ring_pass(struct ring *ring, uint64_t *token, bool busy)
     } else {
         if (!ring_move(shared, *token, next, below, now))
             return -ESTALE;
-        ring_poke(shared, next);
+        ring_poke_next(shared, next);
     }
     slot_count(shared, ring->slot, slices, 1);
     return 0;

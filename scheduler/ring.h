@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "closely.h"
 #include "futex.h"
 #include "segment.h"
 #include "tenant.h"
@@ -23,6 +24,8 @@ struct ring {
     unsigned slot;
     unsigned tenant;         /* its record's index; what the file says is held to this */
     uint64_t process_limit;  /* as its own settings say: bytes; CUSLICE_NO_LIMIT */
+    struct closely closely;  /* of the thread that looks closely */
+    uint64_t expected;       /* the turn whose end the next client has been told of */
     struct lock ledger_lock; /* threads of this process that collided near a cap, one at a time */
 };
 
@@ -111,6 +114,19 @@ uint64_t ring_cut(const struct ring *ring, uint64_t token);
  * word (a new turn of the same client; only when `busy` says that it wants one). 0: another client
  * is due, or the limit is used up: close, drain, ring_pass. -ESTALE: the token is gone. */
 int ring_renew(struct ring *ring, uint64_t *token, bool busy);
+
+/* The holder's slice is about to end: charges it up to now; whether policy names another client
+ * then. Nothing moves. */
+bool ring_due(struct ring *ring, uint64_t token);
+
+/* The holder's gate is closed and the token will go on at about `due_ns`: says so, and wakes the
+ * client that is likely to be next, once in a turn, so that the token finds it awake. Only a hint.
+ */
+void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns);
+
+/* A thread that waits and has had news: if the holder is about to pass, sleeps until shortly before
+ * that and then looks closely; true when the token moved. One thread of a process at a time. */
+bool ring_wait_close(struct ring *ring);
 
 /* Charges and passes the token to whom policy names, or frees it. `busy` as above: if this client
  * is named itself, 1 is returned with its new *token. 0: passed. -ESTALE: it was gone already. */

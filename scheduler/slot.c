@@ -181,6 +181,8 @@ static void slot_describe(struct cuslice_slot *s, const struct tenant_spec *spec
     atomic_store(&s->host_pid, tenant_on_host(space) ? pid : 0);
     atomic_store(&s->mode, spec->mode);
     atomic_store(&s->closing_ns, 0);
+    atomic_store(&s->due_ns, 0);
+    atomic_store(&s->looking, 0);
     atomic_store(&s->idle_since_ns, 0);
     atomic_store(&s->last_grant_ns, 0);
     atomic_store(&s->peak, 0);

@@ -162,7 +162,11 @@ struct cuslice_slot {
     CUSLICE_SHARED(uint64_t) armed_epoch;
     /* holder: last epoch that a thread of mine has used; stale: one wake-up too many */
     CUSLICE_SHARED(uint64_t) claimed_epoch;
-    uint64_t reserved0[2];
+    /* holder: when it expects to pass, once its gate is closed; stale: the next client looks too
+     * early, or is woken instead */
+    CUSLICE_SHARED(uint64_t) due_ns;
+    /* one of its threads looks closely for the token and need not be woken; order: seq_cst */
+    CUSLICE_SHARED(uint64_t) looking;
     /* The ledger (scheduler/ledger.c): readers take `pending` before `bytes`; order: seq_cst. */
     CUSLICE_SHARED(uint64_t) bytes;         /* granted and not yet given back */
     CUSLICE_SHARED(uint64_t) pending;       /* announced, not decided */
@@ -237,7 +241,11 @@ struct cuslice_segment {
      * then; written by who measured last, in this order; stale: no difference is taken */
     CUSLICE_SHARED(uint64_t) unexplained;
     CUSLICE_SHARED(uint64_t) unexplained_print;
-    uint64_t reserved2[16];
+    CUSLICE_SHARED(uint64_t) close_ns; /* CPU time spent in looking closely for a hand-over */
+    /* until then nobody looks closely: who last did was put off its CPU; stale: hand-overs are
+     * slower than need be */
+    CUSLICE_SHARED(uint64_t) crowded_ns;
+    uint64_t reserved2[14];
     /* Time owed to tenants below the highest waiting class (scheduler/class.c), two's complement:
      * grows with what the class above is charged while they wait, shrinks with what they are.
      * Written by who charges; order: CAS seq_cst; stale: one of their turns early or late */

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Slices end in time, whatever is queued, and the next client's work begins at once."""
+# timeout: 240
+import os
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
+import farm
+from farm import MS, check
+
+TRIES = 3  # somebody else's burst on the same CPUs must not decide
+
+
+def part(sorted_values, share):
+    return sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))]
+
+
+def excesses(place, tags, quantum):
+    """By how much turns are longer than the quantum: that much later than their deadline, or a
+    little more, their last work ends. The window's edges are left out: alone a turn has no end."""
+    trace = place.trace()
+    start, end = farm.window(trace, tags, 100 * MS)
+    found = sorted(t.end - t.start - quantum for t in trace.turns()
+                   if start <= t.start and t.end <= end)
+    if len(found) < 4:
+        raise AssertionError("only %d turns" % len(found))
+    return found
+
+
+def queueing(quantum_ms, kernel_ns):
+    """Two clients that queue without end."""
+    seconds = max(2, quantum_ms * 8 / 1000)
+    words = "loop %d %d 0" % (seconds * 1000, kernel_ns)
+    with farm.Farm(QUANTUM="%dms" % quantum_ms, sim={"SWITCH": "0"}) as place:
+        clients = [place.worker(tag) for tag in "ab"]
+        farm.together([(w, words) for w in clients], seconds + 20)
+        found = excesses(place, "ab", quantum_ms * MS)
+    print("quantum %d ms, kernels of %.2f ms: %d turns; beyond the quantum %.3f ms (median), "
+          "%.3f ms (nine of ten)" % (quantum_ms, kernel_ns / MS, len(found),
+                                     part(found, 0.5) / MS, part(found, 0.9) / MS), flush=True)
+    return (part(found, 0.5) < kernel_ns + 0.15 * MS and
+            part(found, 0.9) < max(MS, kernel_ns) + 0.3 * MS)
+
+
+def check_queues():
+    """The end is at most one kernel beyond the deadline, whatever the quantum."""
+    for quantum_ms, kernel_ns in ((2, 50000), (10, 250000), (50, 3000000), (1000, 400000)):
+        check(any(queueing(quantum_ms, kernel_ns) for _ in range(TRIES)),
+              "a slice of %d ms with kernels of %.2f ms ends late" % (quantum_ms, kernel_ns / MS))
+
+
+def mixed():
+    """A thread with long kernels beside one with short ones, neither of which synchronises. Who had
+    two turns' time by a long kernel pays it back: then two slices of the other make one turn."""
+    long_ns = 30 * MS
+    with farm.Farm(QUANTUM="20ms", sim={"SWITCH": "0"}) as place:
+        a, b = place.worker("a"), place.worker("b")
+        posts = [a.post("loop 3000 %d 0 4" % long_ns, thread=1),
+                 a.post("loop 3000 30000 0 5", thread=2), b.post("loop 3000 200000 0")]
+        for post in posts:
+            post.result(60)
+        trace = place.trace()
+        start, end = farm.window(trace, "ab")
+        found = sorted(t.end - t.start for t in trace.turns()
+                       if start <= t.start and t.end <= end and t.client == "a")
+    print("kernels of 30 ms beside some of 0.03 ms: %d turns of 20 ms last %.1f ms (median), three "
+          "of four %.1f ms" % (len(found), part(found, 0.5) / MS, part(found, 0.75) / MS), flush=True)
+    return (len(found) > 5 and part(found, 0.5) < long_ns + 5 * MS and
+            part(found, 0.75) < 20 * MS + long_ns)
+
+
+def check_mixed():
+    check(any(mixed() for _ in range(TRIES)), "more than one long kernel is queued")
+
+
+def unannounced():
+    """A client comes while another, long alone, has queued what it may."""
+    with farm.Farm(QUANTUM="2ms", sim={"SWITCH": "0"}) as place:
+        a, b = place.worker("a"), place.worker("b")
+        busy = a.post("loop 3000 200000 0")
+        for _ in range(25):
+            b.ok("spin 20000")
+            b.ok("sync")
+            b.ok("sleep 40")
+        busy.result(30)
+        trace = place.trace()
+        asked = [r for r in trace.of("b") if r.kind == "kernel"]
+        found = []
+        for run in asked[2:]:
+            before = [r for r in trace.of("a") if r.start < run.start]
+            found.append(run.start - max(r.end for r in before))
+        slices = sorted(t.end - t.start for t in trace.turns() if t.client == "b")
+    found.sort()
+    print("a client that comes unannounced: the GPU is free for %.3f ms (median of %d) before its "
+          "kernel; its turns last %.3f ms" % (part(found, 0.5) / MS, len(found),
+                                              part(slices, 0.5) / MS), flush=True)
+    return part(found, 0.5) < MS
+
+
+def check_unannounced():
+    check(any(unannounced() for _ in range(TRIES)), "a client that comes unannounced waits")
+
+
+def yardstick():
+    """What waking another process by a bare futex word takes here and now, in microseconds."""
+    cpus = sorted(os.sched_getaffinity(0))
+    with farm.Farm() as place:
+        text = subprocess.run([os.path.join(farm.B, "bench/handover"), place.ring, str(cpus[0]),
+                               str(cpus[-1]), "1", "200", "300"], text=True, capture_output=True,
+                              check=True, timeout=60).stdout
+    found = sorted(int(line.split()[1]) for line in text.splitlines() if line.startswith("futex"))
+    return part(found, 0.5) / 1000
+
+
+def handover():
+    """From the last end of one client's turn to the first start of the next, all of it: the end of
+    the work is noticed, the token passed, the next kernel submitted."""
+    with farm.Farm(QUANTUM="10ms", sim={"SWITCH": "0"}) as place:
+        clients = [place.worker(tag) for tag in "ab"]
+        farm.together([(w, "loop 2000 250000 0") for w in clients], 30)
+        trace = place.trace()
+        start, end = farm.window(trace, "ab", 200 * MS)
+        turns = [t for t in trace.turns() if start <= t.start <= end]
+        gaps = sorted((b.start - a.end) / 1000 for a, b in zip(turns, turns[1:]))
+    bare = yardstick()
+    print("idle between turns: %.0f us (median of %d), nine of ten %.0f us; a bare wake-up takes "
+          "%.0f us" % (part(gaps, 0.5), len(gaps), part(gaps, 0.9), bare), flush=True)
+    return part(gaps, 0.5) < 2 * bare + 20
+
+
+def check_handover():
+    """The whole hand-over takes hardly longer than a wake-up: a sleeping keeper and a sleeping
+    successor would each add one, and their timers."""
+    check(any(handover() for _ in range(2 * TRIES)), "the GPU is idle between turns")
+
+
+farm.run(check_queues, check_mixed, check_unannounced, check_handover)
