@@ -37,6 +37,16 @@ static pthread_key_t gate_key;
 static bool gate_key_made;
 
 #define GATE_SAY_NS (5 * CLOCK_S)
+/* What a hand-over for a pause is taken to cost. */
+#define GATE_COST_LEAST_NS (500 * CLOCK_US)
+#define GATE_COST_MOST_NS (20 * CLOCK_MS)
+/* Longer pauses are all alike. */
+#define GATE_LONG_US 1000000u
+#define GATE_LONG_NS (GATE_LONG_US * CLOCK_US)
+/* So much longer than the learnt pauses the GPU is held. */
+#define GATE_SPARE_US 50u
+/* Fewer pauses than this tell nothing. */
+#define GATE_PAUSES_KNOWN 3u
 
 /* A thread that was ended inside the driver leaves its mark up: it submits nothing more. */
 static void gate_mark_drop(void *value)
@@ -334,31 +344,70 @@ static void gate_mark_undo(struct gate_pass *pass)
     atomic_store_explicit(&pass->mark->inside, 0, memory_order_release);
 }
 
+/* What letting the GPU go for a pause costs at least: some hand-overs there and back, as measured
+ * in this ring, and the client's place in the turn. */
+static uint64_t gate_pause_cost(const struct gate *gate)
+{
+    struct cuslice_segment *shared = ring_shared(gate->ring);
+    uint64_t n = atomic_load_explicit(&shared->handovers, memory_order_relaxed);
+    uint64_t ns = atomic_load_explicit(&shared->handover_ns, memory_order_relaxed);
+    uint64_t cost = n ? 8 * (ns / n) : 0;
+    return cost < GATE_COST_LEAST_NS  ? GATE_COST_LEAST_NS
+           : cost > GATE_COST_MOST_NS ? GATE_COST_MOST_NS
+                                      : cost;
+}
+
+/* What the remembered pauses would have cost, had the GPU been held for so long in each. */
+static uint64_t gate_pause_total(const uint32_t *pause_us, unsigned n, uint64_t hold_us,
+                                 uint64_t cost_us)
+{
+    uint64_t total = 0;
+    for (unsigned i = 0; i < n; i++)
+        total += pause_us[i] <= hold_us ? pause_us[i] : hold_us + cost_us;
+    return total;
+}
+
+/* Holds as long as would have been best in the last pauses: not at all, or as long as one of them,
+ * with some to spare. */
+static uint64_t gate_pause_best(const uint32_t *pause_us, unsigned n, uint64_t cost_us)
+{
+    uint64_t best = 0, least = gate_pause_total(pause_us, n, 0, cost_us);
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t total = gate_pause_total(pause_us, n, pause_us[i], cost_us);
+        if (total < least) {
+            least = total;
+            best = pause_us[i];
+        }
+    }
+    return best ? best + best / 2 + GATE_SPARE_US : 0;
+}
+
 /* The first submission after all work was known to be done: this client's pause has ended. Learnt
- * before any waiting, which is not the program's doing; one long pause must not hide short ones. */
+ * before any waiting, which is not the program's doing. Two threads that note one each at the same
+ * time may mix them up, which costs a little time and no more. */
 static void gate_busy_again(struct gate *gate)
 {
+    uint32_t pause_us[GATE_PAUSES];
     if (atomic_load_explicit(&gate->synced_ns, memory_order_relaxed) == 0)
         return;
     uint64_t since = atomic_exchange(&gate->synced_ns, 0), now = clock_now();
     if (since == 0 || now <= since)
         return;
-    uint64_t pause = now - since < 2 * GATE_PAUSE_NS ? now - since : 2 * GATE_PAUSE_NS;
-    uint64_t mean = atomic_load_explicit(&gate->pause_ns, memory_order_relaxed);
-    unsigned longs = atomic_load_explicit(&gate->long_pauses, memory_order_relaxed);
-    atomic_store_explicit(&gate->pause_ns, (3 * mean + pause) / 4, memory_order_relaxed);
-    atomic_store_explicit(&gate->long_pauses, pause > GATE_PAUSE_NS ? longs + 1 : 0,
-                          memory_order_relaxed);
+    uint64_t pause = now - since < GATE_LONG_NS ? (now - since) / CLOCK_US : GATE_LONG_US;
+    unsigned n = atomic_fetch_add_explicit(&gate->pauses, 1, memory_order_relaxed);
+    atomic_store_explicit(&gate->pause_us[n % GATE_PAUSES], (uint32_t)pause, memory_order_relaxed);
+    n = n + 1 < GATE_PAUSES ? n + 1 : GATE_PAUSES;
+    for (unsigned i = 0; i < n; i++)
+        pause_us[i] = atomic_load_explicit(&gate->pause_us[i], memory_order_relaxed);
+    uint64_t best = gate_pause_best(pause_us, n, gate_pause_cost(gate) / CLOCK_US);
+    atomic_store_explicit(&gate->patience_ns, best * CLOCK_US, memory_order_relaxed);
 }
 
 uint64_t gate_patience(const struct gate *gate)
 {
-    uint64_t patience = 2 * atomic_load_explicit(&gate->pause_ns, memory_order_relaxed);
-    if (atomic_load_explicit(&gate->long_pauses, memory_order_relaxed) >= GATE_PAUSES)
-        return 0;
-    return patience < GATE_PAUSE_NS / 2 ? GATE_PAUSE_NS / 2
-           : patience > GATE_PAUSE_NS   ? GATE_PAUSE_NS
-                                        : patience;
+    return atomic_load_explicit(&gate->pauses, memory_order_relaxed) < GATE_PAUSES_KNOWN
+               ? GATE_COST_LEAST_NS
+               : atomic_load_explicit(&gate->patience_ns, memory_order_relaxed);
 }
 
 static void gate_pass_in_turn(struct gate_pass *pass)

@@ -22,6 +22,8 @@
 #include "ring.h"
 
 #define GATE_DEVICES 16u
+/* How many pauses are remembered to tell how long the next will be. */
+#define GATE_PAUSES 16u
 #define GATE_SLOW UINT64_C(0x8000)
 #define GATE_CLOSED UINT64_C(0x4000)
 
@@ -50,25 +52,21 @@ struct gate {
     _Atomic uint64_t lease;
     _Atomic(uint64_t) *_Atomic token; /* the ring's word */
     struct ring *_Atomic ring;
-    _Atomic unsigned waiters;        /* threads of this process at the closed gate */
-    _Atomic bool looking;            /* one of them looks closely for the token */
-    _Atomic bool unsaid;             /* it found it: the others do not know yet */
-    _Atomic uint64_t passed;         /* submissions, where there are several devices */
-    _Atomic uint64_t synced_ns;      /* when all work was last known to be done; 0 = something was
-                                        submitted since */
-    _Atomic uint64_t pause_ns;       /* from there to the next submission, as learnt */
-    _Atomic unsigned long_pauses;    /* how many in a row were long */
-    _Atomic uint64_t keeper_look_ns; /* when the keeper will look next */
+    _Atomic unsigned waiters;     /* threads of this process at the closed gate */
+    _Atomic bool looking;         /* one of them looks closely for the token */
+    _Atomic bool unsaid;          /* it found it: the others do not know yet */
+    _Atomic uint64_t passed;      /* submissions, where there are several devices */
+    _Atomic uint64_t synced_ns;   /* when all work was last known to be done; 0 = something was
+                                     submitted since */
+    _Atomic uint64_t patience_ns; /* how long to hold a GPU without work, as learnt; 0 = not yet */
+    _Atomic unsigned pauses;      /* from there to the next submission: so many were noted */
+    _Atomic uint32_t pause_us[GATE_PAUSES]; /* the last of them */
+    _Atomic uint64_t keeper_look_ns;        /* when the keeper will look next */
     CUdevice device;
     unsigned char uuid[16];
     uint64_t total_bytes;
     struct meter meter;
 };
-
-/* Pauses shorter than this are not worth a hand-over there and back. */
-#define GATE_PAUSE_NS CLOCK_MS
-/* So many longer ones in a row tell that this client really pauses. */
-#define GATE_PAUSES 3u
 
 /* What a look at the token led to. */
 enum gate_look { GATE_WAIT, GATE_AGAIN, GATE_OPEN };

@@ -15,8 +15,9 @@
  * up, or when the work is done, as if somebody waited, and then nobody holds the token.
  *
  * Early release. Work is known to be done when a synchronising call said so, or when nothing was
- * submitted since the last look and an event over all streams is done. If others wait, the token
- * then goes on, unless this client has been seen to pause only briefly between its bursts.
+ * submitted since the last look and markers, or an event over all streams, are done. If others
+ * wait, the token then goes on once the pause is longer than this client's short ones (gate.c). Of
+ * a client that has only short ones or none, the end of its work is looked for closely.
  */
 #include "keeper.h"
 
@@ -52,6 +53,11 @@
 #define KEEPER_RELENT_NS (5 * CLOCK_MS)
 
 /* METERING: the meter's markers will tell when all is done. DRAINING: an event over all streams. */
+/* A client that holds the GPU no longer than this without work. */
+#define KEEPER_BRIEF_NS (300 * CLOCK_US)
+/* After having looked closely for the end of its work: not again for so many times as long. */
+#define KEEPER_WATCH_SHARE 20
+
 enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_METERING, KEEPER_DRAINING };
 
 struct keeper {
@@ -72,6 +78,7 @@ struct keeper {
     unsigned move_skip, move_wait;    /* seconds until moving to another ring is tried again */
     uint64_t launches;                /* at the last look */
     uint64_t idle_ns;                 /* work known to be done since; 0 = not */
+    uint64_t watch_ns;                /* not before then is an end of work looked for closely */
     bool verifying;                   /* an event over all streams is under way to tell idleness */
     uint64_t passed;                  /* the word after our last pass */
     struct ring_watch watch;
@@ -402,6 +409,40 @@ static uint64_t keeper_next(const struct gate *gate, uint64_t now, uint64_t end,
     return keeper_sooner(now < early ? early : end, then);
 }
 
+/* Whether this client is likely to let the GPU go as soon as its work is done: then that moment is
+ * looked for closely, since nothing tells of it in time. What that takes of a CPU is bounded. */
+static bool keeper_may_watch(struct gate *gate, const struct keeper *k, uint64_t now)
+{
+    return gate_patience(gate) <= KEEPER_BRIEF_NS && now >= k->watch_ns && meter_sure(gate) &&
+           meter_unmarked(gate) == 0 && closely_may(&ring_shared(gate->ring)->crowded_ns, now);
+}
+
+/* Looks closely for the end of all work, while nothing new is submitted. */
+static void keeper_watch(struct gate *gate, struct keeper *k, uint64_t until)
+{
+    uint64_t from = clock_now(), now = from, end = until + CLOSELY_AFTER_NS;
+    ring_expect(gate->ring, ring_token(gate->ring), until + gate_patience(gate));
+    closely_begin(&k->closely);
+    while (!meter_poll(gate) && now < end)
+        now = closely_next(&k->closely);
+    closely_end(&k->closely, &ring_shared(gate->ring)->crowded_ns);
+    k->watch_ns = now + KEEPER_WATCH_SHARE * (now - from);
+    atomic_fetch_add_explicit(&ring_shared(gate->ring)->close_ns, now - from, memory_order_relaxed);
+}
+
+/* The next look while work is under way: when a client that then lets go will be done, or a tick
+ * from now. */
+static uint64_t keeper_busy_look(struct gate *gate, struct keeper *k, uint64_t now)
+{
+    uint64_t until = meter_busy_until(gate), tick = now + KEEPER_TICK_NS;
+    if (k->verifying)
+        return keeper_verify_look(k, now);
+    if (!keeper_may_watch(gate, k, now) || until + CLOSELY_AFTER_NS < now)
+        return tick;
+    uint64_t wake = closely_wake(&k->closely, until);
+    return wake <= now ? now : keeper_sooner(wake, tick);
+}
+
 static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
 {
     struct ring *ring = gate->ring;
@@ -411,6 +452,10 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
     if (!wanted && !ring_limited(ring))
         return keeper_alone(gate, k, token);
     ring_arm(ring, token, true);
+    uint64_t until = meter_busy_until(gate);
+    if (keeper_may_watch(gate, k, now) && closely_wake(&k->closely, until) <= now &&
+        now < until + CLOSELY_AFTER_NS && !gate_inside(gate))
+        keeper_watch(gate, k, until);
     bool active = keeper_active(gate, k);
     if (now < k->relent_ns && k->token == token)
         return k->relent_ns;
@@ -426,8 +471,7 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
         atomic_fetch_add(&ring_shared(ring)->idle_wanted_ns, wanted ? now - k->idle_ns : 0);
         return keeper_close(gate, k, token, end);
     }
-    return keeper_next(gate, now, due,
-                       k->verifying ? keeper_verify_look(k, now) : now + KEEPER_TICK_NS);
+    return keeper_next(gate, now, due, keeper_busy_look(gate, k, now));
 }
 
 /* Granted, and no thread of this process has opened the gate yet. */

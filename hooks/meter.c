@@ -24,6 +24,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "closely.h"
 #include "contexts.h"
 #include "gate.h"
 #include "real.h"
@@ -43,7 +44,7 @@
 #define METER_PROOFS 2u
 /* So many launches in a row to one stream tell that there is but one. */
 #define METER_STREAK 64u
-#define METER_NAP_LEAST_NS (50 * CLOCK_US)
+#define METER_NAP_LEAST_NS (20 * CLOCK_US)
 #define METER_NAP_MOST_NS (500 * CLOCK_US)
 
 static uint64_t meter_bound(const struct gate *gate)
@@ -134,8 +135,10 @@ static uint64_t meter_slice_end(const struct gate *gate)
     return ring_slice_end(gate->ring, lease & ~GATE_SLOW, &granted);
 }
 
-static uint64_t meter_nap_length(uint64_t nap)
+/* To wake when `ns` have passed, by what sleeps are wont to overshoot. */
+static uint64_t meter_nap_length(const struct meter *meter, uint64_t ns)
 {
+    uint64_t nap = ns > meter->closely.late_ns ? ns - meter->closely.late_ns : 0;
     return nap < METER_NAP_LEAST_NS  ? METER_NAP_LEAST_NS
            : nap > METER_NAP_MOST_NS ? METER_NAP_MOST_NS
                                      : nap;
@@ -161,7 +164,7 @@ static uint64_t meter_excess(const struct meter *meter, const struct meter_strea
         return METER_NAP_LEAST_NS;
     if (left + own <= bound || left <= METER_EARLY_NS)
         return 0;
-    return meter_nap_length(own < bound ? left + own - bound : left - METER_EARLY_NS);
+    return meter_nap_length(meter, own < bound ? left + own - bound : left - METER_EARLY_NS);
 }
 
 /* ---- Learning ---- */
@@ -358,12 +361,15 @@ static uint64_t meter_look(struct gate *gate, uintptr_t key, uint64_t *give_up, 
     return nap;
 }
 
-/* Sleeps; how much longer than that the thread was away. */
-static uint64_t meter_nap(uint64_t nap)
+/* Sleeps; how much longer than that the thread was away. What sleeps overshoot by is learnt. */
+static uint64_t meter_nap(struct meter *meter, uint64_t nap)
 {
     uint64_t from = clock_now();
     nanosleep(&(struct timespec){.tv_nsec = (long)nap}, NULL);
     uint64_t away = clock_now() - from;
+    lock_take(&meter->lock);
+    closely_slept(&meter->closely, nap, away);
+    lock_put(&meter->lock);
     return away > nap + METER_ABSENT_NS ? away - nap : 0;
 }
 
@@ -386,7 +392,7 @@ void meter_before(struct gate *gate, const struct gate_pass *pass)
             meter_give_up(gate);
             return;
         }
-        give_up += meter_nap(nap);
+        give_up += meter_nap(meter, nap);
     }
 }
 

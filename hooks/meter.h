@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "closely.h"
 #include "driver.h"
 #include "futex.h"
 
@@ -44,6 +45,7 @@ struct meter_stream {
 /* Zero-initialised. The lock covers everything below and no driver call. */
 struct meter {
     struct lock lock;
+    struct closely closely; /* what naps of submitting threads overshoot by */
     struct meter_marker marker[METER_MARKERS];
     struct meter_stream stream[METER_STREAMS];
     unsigned first, count;

@@ -19,7 +19,7 @@
  * before its scan (ring_arm), likewise. The wake word is read before W1, so that a G3 in between
  * makes W4 return at once.
  *
- * Close looks. A holder whose gate is closed says when it expects to pass (due_ns) and wakes the
+ * Close looks. A holder that is about to pass says when it expects to (due_ns) and wakes the
  * client that is likely to be next. One thread of that one sets `looking` and reads the token again
  * and again. A passer that finds the flag after G2 does G3 without G4: who sees the token move
  * tells the rest of its process itself. The flag comes down before that thread's last look at the
@@ -80,6 +80,8 @@
 #define RING_LOOKS 4
 /* Passes that are further off than this are not waited for closely. */
 #define RING_SOON_NS (5 * CLOCK_MS)
+/* A pass that is put off by more than this is told of again. */
+#define RING_AGAIN_NS CLOCK_MS
 /* How often the expected time of a pass may move on while one waits for it closely. */
 #define RING_CLOSE_TRIES 32u
 
@@ -477,8 +479,9 @@ int ring_renew(struct ring *ring, uint64_t *token, bool busy)
 
 bool ring_due(struct ring *ring, uint64_t token)
 {
+    bool below;
     uint64_t now = clock_now();
-    return ring_token(ring) == token && ring_choose(ring, token, true, now) != ring->slot;
+    return ring_token(ring) == token && ring_choose(ring, token, true, &below, now) != ring->slot;
 }
 
 void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
@@ -486,9 +489,10 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
     struct cuslice_segment *shared = ring_shared(ring);
     uint64_t waiting[CUSLICE_SLOT_WORDS];
     atomic_store(&ring_me(ring)->due_ns, due_ns);
-    if (ring->expected == token)
+    if (ring->expected == token && due_ns < ring->expected_ns + RING_AGAIN_NS)
         return;
     ring->expected = token;
+    ring->expected_ns = due_ns;
     ring_waiting(shared, waiting);
     waiting[ring->slot / 64] &= ~ring_bit(ring);
     unsigned next = policy_pick(shared, waiting, ring->slot);
@@ -518,10 +522,8 @@ static uint64_t ring_due_time(const struct ring *ring, uint64_t token, uint64_t 
     unsigned holder = CUSLICE_TOKEN_HOLDER(token);
     const struct cuslice_slot *its = &ring_shared(ring)->slot[holder % CUSLICE_SLOTS];
     uint64_t due = atomic_load(&its->due_ns);
-    return holder < CUSLICE_SLOTS && atomic_load(&its->closing_ns) &&
-                   due + CLOSELY_AFTER_NS > now && due < now + RING_SOON_NS
-               ? due
-               : 0;
+    return holder < CUSLICE_SLOTS && due + CLOSELY_AFTER_NS > now && due < now + RING_SOON_NS ? due
+                                                                                              : 0;
 }
 
 bool ring_wait_close(struct ring *ring)

@@ -26,6 +26,7 @@ struct ring {
     uint64_t process_limit;  /* as its own settings say: bytes; CUSLICE_NO_LIMIT */
     struct closely closely;  /* of the thread that looks closely */
     uint64_t expected;       /* the turn whose end the next client has been told of */
+    uint64_t expected_ns;    /* and when that was to be */
     struct lock ledger_lock; /* threads of this process that collided near a cap, one at a time */
 };
 
@@ -119,9 +120,8 @@ int ring_renew(struct ring *ring, uint64_t *token, bool busy);
  * then. Nothing moves. */
 bool ring_due(struct ring *ring, uint64_t token);
 
-/* The holder's gate is closed and the token will go on at about `due_ns`: says so, and wakes the
- * client that is likely to be next, once in a turn, so that the token finds it awake. Only a hint.
- */
+/* The token will go on at about `due_ns`: says so, and wakes the client that is likely to be next,
+ * once, so that the token finds it awake. Only a hint. */
 void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns);
 
 /* A thread that waits and has had news: if the holder is about to pass, sleeps until shortly before

@@ -162,8 +162,8 @@ struct cuslice_slot {
     CUSLICE_SHARED(uint64_t) armed_epoch;
     /* holder: last epoch that a thread of mine has used; stale: one wake-up too many */
     CUSLICE_SHARED(uint64_t) claimed_epoch;
-    /* holder: when it expects to pass, once its gate is closed; stale: the next client looks too
-     * early, or is woken instead */
+    /* holder: when it expects to pass; stale: the next client looks too early, or is woken instead
+     */
     CUSLICE_SHARED(uint64_t) due_ns;
     /* one of its threads looks closely for the token and need not be woken; order: seq_cst */
     CUSLICE_SHARED(uint64_t) looking;

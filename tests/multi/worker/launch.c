@@ -160,16 +160,21 @@ static void launch_crowd(struct job *job)
     job_answer(job, "%d %llu %llu", (int)rc, (unsigned long long)count, (unsigned long long)n);
 }
 
-/* bursts MS NS COUNT PAUSE_US: COUNT kernels, a synchronise, a pause, and again; `result bursts` */
+/* bursts MS NS COUNT PAUSE_US [EACH]: COUNT kernels, a synchronise (with EACH one behind every
+ * kernel), a pause, and again; `result bursts` */
 static void launch_bursts(struct job *job)
 {
     uint64_t until = worker_now() + job_number(job, 1, 0) * MS, bursts = 0;
     uint64_t ns = job_number(job, 2, 0), count = job_number(job, 3, 1);
+    uint64_t each = job_number(job, 5, 0);
     CUresult rc = CUDA_SUCCESS;
 
     while (rc == CUDA_SUCCESS && worker_now() < until) {
-        for (uint64_t i = 0; rc == CUDA_SUCCESS && i < count; i++)
+        for (uint64_t i = 0; rc == CUDA_SUCCESS && i < count; i++) {
             rc = worker_spin(NULL, ns);
+            if (rc == CUDA_SUCCESS && each)
+                rc = cu.cuCtxSynchronize();
+        }
         if (rc == CUDA_SUCCESS)
             rc = cu.cuCtxSynchronize();
         bursts++;
