@@ -242,8 +242,9 @@ static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
             return keeper_pass(gate, k, true);
         now = clock_now();
     }
-    if (until + meter_stuck(gate, k->relents) > k->stuck_ns) /* it gets on */
-        k->stuck_ns = until + meter_stuck(gate, k->relents);
+    uint64_t stuck = meter_should_end(gate) + meter_stuck(gate, k->relents);
+    if (stuck > k->stuck_ns) /* it gets on */
+        k->stuck_ns = stuck;
     if (now >= k->stuck_ns && atomic_load(&gate->waiters))
         return keeper_relent(gate, k, now);
     return keeper_drain_look(k, until, now, may);

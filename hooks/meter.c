@@ -355,7 +355,9 @@ static uint64_t meter_look(struct gate *gate, uintptr_t key, uint64_t *give_up, 
     uint64_t nap = meter_excess(meter, meter_find(meter, key), bound, slice_end, now);
     if (*give_up == 0 || meter->done_ns != *done) {
         *done = meter->done_ns;
-        *give_up = meter_end(meter, now) + meter_patience(meter, bound);
+        /* In a drain that is stuck its expected end means nothing; and the gate closes again soon.
+         */
+        *give_up = (meter->relenting ? now : meter_end(meter, now)) + meter_patience(meter, bound);
     }
     lock_put(&meter->lock);
     return nap;
@@ -602,6 +604,14 @@ uint64_t meter_busy_until(struct gate *gate)
     uint64_t until = meter_due_ns(&gate->meter, clock_now());
     lock_put(&gate->meter.lock);
     return until;
+}
+
+uint64_t meter_should_end(struct gate *gate)
+{
+    lock_take(&gate->meter.lock);
+    uint64_t end = gate->meter.begun_ns + gate->meter.out_ns;
+    lock_put(&gate->meter.lock);
+    return end;
 }
 
 void meter_forget(struct gate *gate, const struct context *context)

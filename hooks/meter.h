@@ -117,6 +117,9 @@ uint64_t meter_stuck(struct gate *gate, unsigned relents);
 /* The estimated time at which all work will be done; past when it should be and is not. */
 uint64_t meter_busy_until(struct gate *gate);
 
+/* The same by what has been seen to be done: it moves on only when something is. */
+uint64_t meter_should_end(struct gate *gate);
+
 /* Forgets the markers of a context that goes away. */
 void meter_forget(struct gate *gate, const struct context *context);
 
