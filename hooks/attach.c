@@ -21,6 +21,7 @@
 #include "keeper.h"
 #include "ledger.h"
 #include "log.h"
+#include "outside.h"
 #include "pools.h"
 #include "real.h"
 #include "slot.h"
@@ -189,6 +190,7 @@ static int attach_start(void)
     pools_reset();
     contexts_reset();
     streams_reset();
+    outside_reset();
     identity_describe(&attach_tenant, &guest_config);
     guest.mode = guest_config.mode;
     int rc = attach_register();

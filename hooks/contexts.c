@@ -10,6 +10,7 @@
 #include "allocs.h"
 #include "charge.h"
 #include "gate.h"
+#include "outside.h"
 #include "real.h"
 #include "slot.h"
 #include "streams.h"
@@ -145,6 +146,7 @@ static void contexts_drop(struct context *context)
     struct gate *gate = context->gate;
     charge_context_gone(gate, contexts_number(context));
     streams_context_gone(context->handle);
+    outside_context_gone(context);
     if (gate) {
         meter_forget(gate, context);
         gate_set_slow(gate, true); /* the next submission notes its context anew */

@@ -10,6 +10,7 @@
 #include "copies.h"
 #include "fast.h"
 #include "gate.h"
+#include "outside.h"
 #include "pairs.h"
 #include "physical.h"
 #include "pools.h"

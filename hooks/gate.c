@@ -23,6 +23,7 @@
 
 #include "contexts.h"
 #include "log.h"
+#include "outside.h"
 #include "pools.h"
 #include "real.h"
 #include "slot.h"
@@ -415,7 +416,8 @@ static void gate_pass_in_turn(struct gate_pass *pass)
     struct gate *gate = pass->gate;
     gate_busy_again(gate);
     for (;;) {
-        if (atomic_load(&gate->lease) & GATE_SLOW)
+        pass->outside = outside_any() && outside_holds(meter_key_of(pass));
+        if ((atomic_load(&gate->lease) & GATE_SLOW) && !pass->outside)
             meter_before(gate, pass);
         gate_mark_up(pass);
         uint64_t lease = atomic_load(&gate->lease);
@@ -479,7 +481,10 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
     struct gate *gate = pass->gate;
     if (gate) {
         if (rc == CUDA_SUCCESS && (pass->lease & GATE_SLOW)) { /* as it was on entering */
-            meter_after(gate, pass, !guest.overlaps);
+            if (pass->outside)
+                outside_launched(pass, meter_key_of(pass));
+            else
+                meter_after(gate, pass, !guest.overlaps);
             gate_late(pass);
         }
         if (guest.gates > 1)

@@ -80,6 +80,7 @@ struct gate_pass {
     uint64_t lease;    /* under which it went in */
     CUstream stream;
     struct context *context;
+    bool outside; /* what is launched stands behind a wait for something outside */
 };
 
 /* The calling thread's record; gate_nobody, which is always inside, until it has one. */

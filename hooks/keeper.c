@@ -36,6 +36,7 @@
 #include "gate.h"
 #include "log.h"
 #include "meter.h"
+#include "outside.h"
 #include "real.h"
 #include "ring.h"
 #include "slot.h"
@@ -50,6 +51,9 @@
 #define KEEPER_LOOK_MOST_NS (500 * CLOCK_US)
 #define KEEPER_EXIT_NS (50 * CLOCK_MS)
 #define KEEPER_RELENTS 6u
+/* What is not done so long after it should be is thought to wait for something outside, if there is
+ * such a stream. */
+#define KEEPER_OVERDUE_NS (10 * CLOCK_MS)
 #define KEEPER_RELENT_NS (5 * CLOCK_MS)
 
 /* METERING: the meter's markers will tell when all is done. DRAINING: an event over all streams. */
@@ -184,13 +188,25 @@ static uint64_t keeper_patient(uint64_t nap)
                                        : nap;
 }
 
+/* All that is known of is done since a while, and what is not known of would be, if it ran. */
+static bool keeper_overdue(struct gate *gate, const struct keeper *k)
+{
+    uint64_t until = meter_busy_until(gate);
+    return clock_now() > (until > k->closed_ns ? k->closed_ns : until) + KEEPER_OVERDUE_NS;
+}
+
 /* One look: whether the work of this slice has left the GPU. What the meter is sure of needs no
  * event over all streams. */
 static bool keeper_drained(struct gate *gate, struct keeper *k)
 {
     bool metered = meter_poll(gate);
+    enum outside_state outside = outside_poll(gate);
+    if (outside == OUTSIDE_RUNNING)
+        return false;
     if (metered && meter_sure(gate))
         return true;
+    if (metered && outside == OUTSIDE_WAITING && keeper_overdue(gate, k))
+        return true; /* an event over all streams would wait with the one that waits */
     if (k->step != KEEPER_DRAINING && meter_sure(gate) && meter_unmarked(gate) == 0)
         return false; /* a marker will tell */
     if (k->step != KEEPER_DRAINING)
@@ -320,6 +336,8 @@ static bool keeper_idle(struct gate *gate, struct keeper *k, uint64_t now)
     if (k->idle_ns)
         return true;
     if (gate_inside(gate) || (!meter_poll(gate) && meter_unmarked(gate) == 0))
+        return false;
+    if (outside_poll(gate) == OUTSIDE_RUNNING)
         return false;
     if ((gate->meter.blind || !meter_poll(gate)) && !keeper_verify(gate, k, now))
         return false;

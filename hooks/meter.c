@@ -27,6 +27,7 @@
 #include "closely.h"
 #include "contexts.h"
 #include "gate.h"
+#include "outside.h"
 #include "real.h"
 #include "slot.h"
 
@@ -67,7 +68,7 @@ static uintptr_t meter_key(CUstream stream, const struct gate_mark *mark,
     return stream == CU_STREAM_LEGACY ? part + 1 : (uintptr_t)stream;
 }
 
-static uintptr_t meter_key_of(const struct gate_pass *pass)
+uintptr_t meter_key_of(const struct gate_pass *pass)
 {
     return meter_key(pass->stream, pass->mark, pass->context);
 }
@@ -429,58 +430,56 @@ static struct meter_stream *meter_count(struct meter *meter, uintptr_t key, uint
 static unsigned meter_every(struct meter *meter, const struct meter_stream *stream, uint64_t bound)
 {
     uint64_t unit = meter_unit(meter, stream);
-    if (guest.captures || meter->mixed || unit == 0 || meter->streak++ < METER_STREAK)
+    if (guest.captures || meter->mixed || outside_any() || unit == 0 ||
+        meter->streak++ < METER_STREAK)
         return 1;
     uint64_t every = (bound / unit + 3) / 4;
     return every < 250 ? (unsigned)every : 250;
 }
 
-/* Takes a place for a marker that is due behind the launch just counted; NULL: none is. `before` is
- * the event of the marker in front, if it can be asked. */
-static struct meter_marker *meter_due(struct meter *meter, uintptr_t key, uint64_t bound,
-                                      const struct context *context, CUevent *before)
+/* A marker on its way: its place, and the event of the marker in front, if that can be asked. */
+struct meter_place {
+    struct meter_marker *marker; /* NULL: none is due, or there is no room */
+    uint64_t number;
+    CUevent before;
+};
+
+/* Takes a place for a marker behind the unmarked launches, all of them to one stream. */
+static struct meter_place meter_take_place(struct meter *meter, uintptr_t key,
+                                           const struct context *context)
 {
-    uint64_t now = clock_now();
-    struct meter_stream *stream = meter_count(meter, key, now);
-    unsigned every = meter_every(meter, stream, bound);
-    if (!context || meter->unmarked < every || meter->count >= METER_MARKERS - 1)
-        return NULL;
+    struct meter_place place = {0};
+    if (!context || meter->unmarked == 0 || meter->count >= METER_MARKERS - 1)
+        return place;
     struct meter_marker *last =
         &meter->marker[(meter->first + meter->count + METER_MARKERS - 1) % METER_MARKERS];
-    *before = meter->count && last->ready && last->context == context && !guest.captures
-                  ? last->event
-                  : NULL;
-    struct meter_marker *marker = &meter->marker[(meter->first + meter->count) % METER_MARKERS];
-    *marker = (struct meter_marker){.number = ++meter->number,
-                                    .stream = key,
-                                    .recorded_ns = now,
-                                    .work_ns = meter->tail_ns,
-                                    .launches = meter->unmarked};
+    if (meter->count && last->ready && last->context == context && !guest.captures)
+        place.before = last->event;
+    place.marker = &meter->marker[(meter->first + meter->count) % METER_MARKERS];
+    place.number = ++meter->number;
+    *place.marker = (struct meter_marker){.number = place.number,
+                                          .stream = key,
+                                          .recorded_ns = clock_now(),
+                                          .work_ns = meter->tail_ns,
+                                          .launches = meter->unmarked};
     meter->count++;
     meter->unmarked = 0;
     meter->tail_ns = 0;
-    return marker;
+    return place;
 }
 
-void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
+/* Records the marker; without the meter's lock, since the driver may block. */
+static void meter_record(struct meter *meter, const struct gate_pass *pass,
+                         const struct meter_place *place)
 {
-    struct meter *meter = &gate->meter;
-    uint64_t bound = meter_bound(gate);
-    CUevent before = NULL;
-    lock_take(&meter->lock);
-    struct meter_marker *marker =
-        meter_due(meter, meter_key_of(pass), bound, may_mark ? pass->context : NULL, &before);
-    uint64_t number = marker ? marker->number : 0;
-    unsigned place = marker ? (unsigned)(marker - meter->marker) : 0;
-    lock_put(&meter->lock);
-    if (!marker)
-        return;
-    CUevent event = contexts_marker(pass->context, place);
+    struct meter_marker *marker = place->marker;
+    CUevent event = contexts_marker(pass->context, (unsigned)(marker - meter->marker));
     if (event && real.cuEventRecord(event, pass->stream) != CUDA_SUCCESS)
         event = NULL;
-    bool chained = event && before && real.cuEventQuery(before) == CUDA_ERROR_NOT_READY;
+    bool chained =
+        event && place->before && real.cuEventQuery(place->before) == CUDA_ERROR_NOT_READY;
     lock_take(&meter->lock);
-    if (marker->number == number) {
+    if (marker->number == place->number) {
         marker->event = event; /* NULL counts as done here, so only the drain is sure any more */
         if (!event)
             atomic_store(&meter->blind, true);
@@ -489,6 +488,34 @@ void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
         marker->ready = true;
     }
     lock_put(&meter->lock);
+}
+
+void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
+{
+    struct meter *meter = &gate->meter;
+    uintptr_t key = meter_key_of(pass);
+    uint64_t bound = meter_bound(gate);
+    struct meter_place place = {0};
+    lock_take(&meter->lock);
+    const struct meter_stream *stream = meter_count(meter, key, clock_now());
+    if (meter->unmarked >= meter_every(meter, stream, bound) && may_mark)
+        place = meter_take_place(meter, key, pass->context);
+    lock_put(&meter->lock);
+    if (place.marker)
+        meter_record(meter, pass, &place);
+}
+
+void meter_mark(struct gate *gate, const struct gate_pass *pass)
+{
+    struct meter *meter = &gate->meter;
+    uintptr_t key = meter_key_of(pass);
+    struct meter_place place = {0};
+    lock_take(&meter->lock);
+    if (meter->last == key && !guest.overlaps)
+        place = meter_take_place(meter, key, pass->context);
+    lock_put(&meter->lock);
+    if (place.marker)
+        meter_record(meter, pass, &place);
 }
 
 static void meter_reset(struct meter *meter, uint64_t now)

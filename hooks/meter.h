@@ -77,6 +77,12 @@ struct meter {
  * itself. */
 void meter_before(struct gate *gate, const struct gate_pass *pass);
 
+/* One name for each stream, whatever it is called. */
+uintptr_t meter_key_of(const struct gate_pass *pass);
+
+/* Puts a marker behind what the stream was given so far, if it has none. */
+void meter_mark(struct gate *gate, const struct gate_pass *pass);
+
 /* Behind a launch, in the same passage of the gate. `may_mark`: a marker may go here. */
 void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark);
 

@@ -10,6 +10,7 @@
 #include "contexts.h"
 #include "gate.h"
 #include "log.h"
+#include "outside.h"
 #include "real.h"
 
 struct streams_entry {
@@ -126,6 +127,7 @@ void streams_drop(CUstream stream)
     contexts_stream_dying(streams_remove(stream), stream);
     streams_uncapture(stream, NULL);
     lock_put(&guest.driver_lock);
+    outside_stream_gone((uintptr_t)stream);
 }
 
 void streams_green_gone(CUgreenCtx green)

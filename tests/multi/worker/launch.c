@@ -55,6 +55,67 @@ static void launch_release(struct job *job)
     job_answer(job, "0");
 }
 
+/* await STREAM: the stream waits for the next `release`, of this process's host memory */
+static void launch_await(struct job *job)
+{
+    uint64_t start = worker_now();
+
+    launch_timed(job,
+                 cu.cuStreamWaitValue32_v2(worker_stream(job_number(job, 1, 4)), worker.flag_device,
+                                           ++worker.flag_value, CU_STREAM_WAIT_VALUE_GEQ),
+                 start);
+}
+
+static void launch_host(void *ns)
+{
+    worker_sleep((uint64_t)(uintptr_t)ns);
+}
+
+/* hostfn STREAM MS: a host function that takes so long */
+static void launch_hostfn(struct job *job)
+{
+    uint64_t start = worker_now();
+    void *ns = (void *)(uintptr_t)(job_number(job, 2, 0) * MS);
+
+    launch_timed(job, cu.cuLaunchHostFunc(worker_stream(job_number(job, 1, 4)), launch_host, ns),
+                 start);
+}
+
+/* share STREAM: an event for other processes, recorded in the stream; `result HANDLE` */
+static void launch_share(struct job *job)
+{
+    CUipcEventHandle handle;
+    char text[2 * sizeof handle.reserved + 1] = "";
+    CUevent event;
+    CUresult rc = cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+
+    if (rc == CUDA_SUCCESS)
+        rc = cu.cuIpcGetEventHandle(&handle, event);
+    if (rc == CUDA_SUCCESS)
+        rc = cu.cuEventRecord(event, worker_stream(job_number(job, 1, 4)));
+    for (size_t i = 0; rc == CUDA_SUCCESS && i < sizeof handle.reserved; i++)
+        snprintf(text + 2 * i, 3, "%02x", (unsigned char)handle.reserved[i]);
+    job_answer(job, "%d %s", (int)rc, text);
+}
+
+/* follow STREAM HANDLE: the stream waits for another process's event */
+static void launch_follow(struct job *job)
+{
+    const char *text = job_text(job, 2, "");
+    uint64_t start = worker_now();
+    CUipcEventHandle handle = {{0}};
+    CUevent event;
+    CUresult rc = CUDA_ERROR_INVALID_VALUE;
+    unsigned byte;
+
+    for (size_t i = 0; i < sizeof handle.reserved && sscanf(text + 2 * i, "%2x", &byte) == 1; i++)
+        handle.reserved[i] = (char)byte;
+    rc = cu.cuIpcOpenEventHandle(&event, handle);
+    if (rc == CUDA_SUCCESS)
+        rc = cu.cuStreamWaitEvent(worker_stream(job_number(job, 1, 4)), event, 0);
+    launch_timed(job, rc, start);
+}
+
 /* flagged ROUNDS: a kernel that spins on a word which this very thread sets after two more
  * launches */
 static void launch_flagged(struct job *job)
@@ -329,6 +390,10 @@ const struct command commands_launch[] = {
     {"spin", launch_spin},
     {"hold", launch_hold},
     {"release", launch_release},
+    {"await", launch_await},
+    {"hostfn", launch_hostfn},
+    {"share", launch_share},
+    {"follow", launch_follow},
     {"flagged", launch_flagged},
     {"sync", launch_sync},
     {"loop", launch_loop},
