@@ -63,7 +63,7 @@ enum {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *pools;
 static struct pool *standard[SIM_DEVICES], *current[SIM_DEVICES];
-static struct pool *standard_host, *current_host;
+static struct pool *current_host;
 static _Atomic unsigned chunk_count; /* of all pools: 0 makes synchronisations cheap */
 
 /* --- blocks: under the lock --- */
@@ -806,6 +806,8 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 
 #if CUDA_VERSION >= 13000
 /* --- by location: devices, and the host as one --- */
+
+static struct pool *standard_host;
 
 static CUresult pool_location(const CUmemLocation *location, CUmemAllocationType type, bool *host)
 {
