@@ -275,7 +275,7 @@ class Farm:
 Run = collections.namedtuple("Run", "start end device client pid context stream kind name submit "
                              "seq piece last")
 Memory = collections.namedtuple("Memory", "time device client pid op bytes client_total "
-                                "device_total client_memory client_context device_orphaned")
+                                "device_total client_memory client_context orphaned managed")
 Event = collections.namedtuple("Event", "time client pid event")
 Fault = collections.namedtuple("Fault", "time device client pid name error")
 Turn = collections.namedtuple("Turn", "client start end")
@@ -298,8 +298,8 @@ class Trace:
                                  int(f[7]), f[8], f[9], int(f[10]), int(f[11]),
                                  int(f[12].rstrip("$")), f[12].endswith("$")))
         elif f[0] == "M":
-            self.memory.append(Memory(int(f[1]), int(f[2]), f[3], int(f[4]), f[5],
-                                      *[int(figure) for figure in f[6:12]]))
+            self.memory.append(Memory(int(f[1]), int(f[2]), f[3], int(f[4]), f[5], int(f[6]),
+                                      *(int(n) for n in f[7:13])))
         elif f[0] == "C":
             self.events.append(Event(int(f[1]), *f[2:3], int(f[3]), f[4]))
         elif f[0] == "F":

@@ -1,6 +1,7 @@
 /*
  * memory: commands that take and give back device memory, and that ask for its figures.
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -206,6 +207,28 @@ static void memory_info(struct job *job)
     job_answer(job, "%d %zu %zu", (int)rc, free_bytes, total);
 }
 
+/* handed [ORDINAL]: what the simulated device has handed out to this process, by its own books:
+ * `result memory context used orphaned managed resident`, the middle two of the whole device */
+static void memory_handed(struct job *job)
+{
+    static const char *const names[] = {"simcudaHandedOut", "simcudaDeviceHandedOut",
+                                        "simcudaManaged"};
+    CUresult (*ask)(int, unsigned long long *, unsigned long long *);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    unsigned long long figures[6] = {0};
+    CUresult rc = driver ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+
+    for (unsigned i = 0; i < 3 && rc == CUDA_SUCCESS; i++) {
+        *(void **)&ask = dlsym(driver, names[i]);
+        rc = ask ? ask((int)job_number(job, 1, 0), &figures[2 * i], &figures[2 * i + 1])
+                 : CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (driver)
+        dlclose(driver);
+    job_answer(job, "%d %llu %llu %llu %llu %llu %llu", (int)rc, figures[0], figures[1], figures[2],
+               figures[3], figures[4], figures[5]);
+}
+
 /* total [ORDINAL] */
 static void memory_total(struct job *job)
 {
@@ -285,5 +308,6 @@ static void memory_copy(struct job *job)
 const struct command commands_memory[] = {
     {"copy", memory_copy}, {"alloc", memory_alloc}, {"free", memory_give},
     {"info", memory_info}, {"total", memory_total}, {"nulls", memory_nulls},
-    {"race", memory_race}, {"kind", memory_kind},   {NULL, NULL},
+    {"race", memory_race}, {"kind", memory_kind},   {"handed", memory_handed},
+    {NULL, NULL},
 };
