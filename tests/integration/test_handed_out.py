@@ -21,7 +21,7 @@ def counted_ways():
     with open(os.path.join(os.environ["REPO"], "hooks/hooks.def")) as file:
         text = file.read()
     found = re.findall(r"^CHARGE\((\w+),", text, re.MULTILINE)
-    found += re.findall(r"^SPECIAL\((\w+), charge_", text, re.MULTILINE)
+    found += re.findall(r"^SPECIAL\((\w+), (?:charge_|physical_create)", text, re.MULTILINE)
     return [name for name in WAYS if name in found]
 
 
