@@ -384,7 +384,8 @@ static unsigned ledger_next_holder(const struct ring *ring, uint64_t *bytes, uns
     unsigned best = CUSLICE_SLOTS;
     uint64_t bound = *bytes, most = 0;
     for (unsigned i = 0; i < CUSLICE_SLOTS; i++) {
-        uint64_t mine = atomic_load(&ring_shared(ring)->slot[i].bytes);
+        const struct cuslice_slot *s = &ring_shared(ring)->slot[i];
+        uint64_t mine = ledger_add(atomic_load(&s->bytes), atomic_load(&s->context_bytes));
         bool member = atomic_load(&tenant->members[i / 64]) >> (i % 64) & 1;
         if (member && mine > most && (mine < bound || (mine == bound && i > after))) {
             best = i;
