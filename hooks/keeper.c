@@ -458,6 +458,8 @@ static uint64_t keeper_busy_look(struct gate *gate, struct keeper *k, uint64_t n
         return keeper_verify_look(k, now);
     if (!keeper_may_watch(gate, k, now) || until + CLOSELY_AFTER_NS < now)
         return tick;
+    if (until <= now || gate_inside(gate)) /* a thread submits just now: it needs the CPU more */
+        return now + CLOSELY_AFTER_NS;
     uint64_t wake = closely_wake(&k->closely, until);
     return wake <= now ? now : keeper_sooner(wake, tick);
 }
