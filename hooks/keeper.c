@@ -486,7 +486,8 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
     if (wanted && keeper_filled(gate, token, now, due))
         return keeper_close(gate, k, token, end);
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
-        uint64_t leave = k->idle_ns + gate_patience(gate);
+        /* Alone it costs nothing to let go, but holding on would use up the limit. */
+        uint64_t leave = k->idle_ns + (wanted ? gate_patience(gate) : KEEPER_TICK_NS);
         if (now < leave)
             return keeper_next(gate, now, wanted ? due : CLOCK_NEVER, leave);
         atomic_fetch_add(&ring_shared(ring)->idle_wanted_ns, wanted ? now - k->idle_ns : 0);

@@ -215,9 +215,14 @@ def check_light_use_is_not_delayed():
                 a.ok("sync")
                 time.sleep(0.015)
             waits.sort()
-            print("light use: launches wait %.3f ms in the middle, %.3f at most" % (
-                waits[20] / MS, waits[-1] / MS))
-            return "" if waits[20] < 1 * MS and waits[-1] < 15 * MS else "light use waits %s" % waits
+            ran = sum(r.end - r.start for r in place.trace().of("a")) / 1e9
+            charged = place.tenant("a")["charged_seconds"]
+            print("light use: launches wait %.3f ms in the middle, %.3f at most; %.3f s charged of "
+                  "%.3f" % (waits[20] / MS, waits[-1] / MS, charged, ran))
+            if waits[20] > 0.3 * MS or waits[36] > 1 * MS or waits[-1] > 6 * MS:
+                return "light use waits %s" % waits
+            return "" if charged < 1.3 * ran + 0.005 else "%.3f s charged, %.3f s used" % (
+                charged, ran)
     measure(once)
 
 
