@@ -219,6 +219,25 @@ void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLI
     policy_keep_up(shared, waiting, competing);
 }
 
+/* Those that no limit holds back, by class. */
+static void policy_split(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                         struct class_split *split, uint64_t now)
+{
+    uint64_t able[CUSLICE_SLOT_WORDS];
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        able[w] = waiting[w];
+    limit_strike(shared, able, now);
+    class_split(shared, able, split);
+}
+
+unsigned policy_expect(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                       unsigned last, uint64_t now)
+{
+    struct class_split split;
+    policy_split(shared, waiting, &split, now);
+    return policy_pick(shared, split.top, last);
+}
+
 static bool policy_in(const uint64_t set[CUSLICE_SLOT_WORDS], unsigned slot)
 {
     return slot < CUSLICE_SLOTS && (set[slot / 64] >> (slot % 64) & 1);
@@ -259,11 +278,7 @@ unsigned policy_next(struct cuslice_segment *shared, const uint64_t waiting[CUSL
                      unsigned last, bool *below, uint64_t now)
 {
     struct class_split split;
-    uint64_t able[CUSLICE_SLOT_WORDS];
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        able[w] = waiting[w];
-    limit_strike(shared, able, now);
-    class_split(shared, able, &split);
+    policy_split(shared, waiting, &split, now);
     struct cuslice_tenant *mine = last < CUSLICE_SLOTS ? tenant_of(shared, last) : NULL;
     bool outranked = class_outranks(shared, segment_first(split.top), last);
     bool held = outranked || (mine && limit_until(shared, mine, now));

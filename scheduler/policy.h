@@ -35,6 +35,11 @@ unsigned policy_pick_next(struct cuslice_segment *shared,
 unsigned policy_next(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
                      unsigned last, bool *below, uint64_t now);
 
+/* Who of those in `waiting` is likely to be next after `last`, which has the turn and is not among
+ * them. Changes nothing. */
+unsigned policy_expect(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
+                       unsigned last, uint64_t now);
+
 /* Adds `ns` of use to a tenant's virtual time; NULL is nobody's. */
 void policy_charge(struct cuslice_tenant *tenant, uint64_t ns);
 

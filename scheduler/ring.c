@@ -495,7 +495,7 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
     ring->expected_ns = due_ns;
     ring_waiting(shared, waiting);
     waiting[ring->slot / 64] &= ~ring_bit(ring);
-    unsigned next = policy_pick(shared, waiting, ring->slot);
+    unsigned next = policy_expect(shared, waiting, ring->slot, clock_now());
     if (next < CUSLICE_SLOTS)
         ring_poke(shared, next);
 }
