@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "contexts.h"
+#include "histogram.h"
 #include "log.h"
 #include "outside.h"
 #include "pools.h"
@@ -176,13 +177,20 @@ bool gate_must_be_slow(const struct gate *gate)
            ring_clients(gate->ring) > 1 || ring_limited(gate->ring);
 }
 
+/* What goes the fast way is not counted, and nobody was there to be kept waiting by it. */
+static void gate_uncounted(struct gate *gate)
+{
+    meter_blind(gate, true);
+    atomic_store(&gate->queued_alone, true);
+}
+
 bool gate_open(struct gate *gate, uint64_t token)
 {
     uint64_t lease = atomic_load(&gate->lease);
     uint64_t open = token | (gate_must_be_slow(gate) ? GATE_SLOW : 0);
     bool was_fast = lease && !(CUSLICE_TOKEN_HOLDER(lease) & (GATE_SLOW | GATE_CLOSED));
     if (was_fast || !(open & GATE_SLOW))
-        meter_blind(gate, true); /* what goes the fast way is not counted */
+        gate_uncounted(gate);
     while (lease == 0 || CUSLICE_TOKEN_EPOCH(lease) < CUSLICE_TOKEN_EPOCH(token))
         if (atomic_compare_exchange_weak(&gate->lease, &lease, open))
             return true;
@@ -208,7 +216,7 @@ void gate_set_slow(struct gate *gate, bool slow)
         uint64_t wanted = slow ? lease | GATE_SLOW : lease & ~GATE_SLOW;
         if (wanted == lease)
             return;
-        meter_blind(gate, true); /* what went the fast way was not counted */
+        gate_uncounted(gate);
         if (atomic_compare_exchange_weak(&gate->lease, &lease, wanted)) {
             if (slow)
                 gate_barrier(); /* who saw the fast lease has its mark up by now */
@@ -323,6 +331,7 @@ static void gate_take(struct gate *gate)
             ring_wait(ring, news, &watch, clock_after(CLOCK_S));
         gate_say(gate, since, clock_now(), &said);
     }
+    atomic_fetch_add(&gate->burst_wait_ns, clock_now() - since);
     atomic_fetch_sub(&gate->waiters, 1);
 }
 
@@ -394,6 +403,8 @@ static void gate_busy_again(struct gate *gate)
     uint64_t since = atomic_exchange(&gate->synced_ns, 0), now = clock_now();
     if (since == 0 || now <= since)
         return;
+    atomic_store(&gate->burst_wait_ns, 0);
+    atomic_store(&gate->burst_ns, now);
     uint64_t pause = now - since < GATE_LONG_NS ? (now - since) / CLOCK_US : GATE_LONG_US;
     unsigned n = atomic_fetch_add_explicit(&gate->pauses, 1, memory_order_relaxed);
     atomic_store_explicit(&gate->pause_us[n % GATE_PAUSES], (uint32_t)pause, memory_order_relaxed);
@@ -499,10 +510,23 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
     errno = error;
 }
 
+/* A synchronise has ended a burst: how long it took from its first launch, and what of that was
+ * waiting. Threads that wait at once count once. */
+static void gate_burst_end(struct gate *gate, uint64_t now)
+{
+    uint64_t from = atomic_exchange(&gate->burst_ns, 0);
+    uint64_t waited = atomic_load(&gate->burst_wait_ns);
+    if (from == 0 || now <= from)
+        return;
+    histogram_add(&ring_tenant(gate->ring)->burst, now - from);
+    histogram_add(&ring_tenant(gate->ring)->burst_wait, waited < now - from ? waited : now - from);
+}
+
 /* Tells the keeper that the GPU may go to another, if it would look too late by itself. */
 static void gate_idle(struct gate *gate)
 {
     uint64_t now = clock_now();
+    gate_burst_end(gate, now);
     atomic_store(&gate->synced_ns, now);
     if (ring_wanted(gate->ring) && atomic_load(&gate->keeper_look_ns) > now + gate_patience(gate))
         ring_poke(ring_shared(gate->ring), gate->ring->slot);

@@ -52,12 +52,16 @@ struct gate {
     _Atomic uint64_t lease;
     _Atomic(uint64_t) *_Atomic token; /* the ring's word */
     struct ring *_Atomic ring;
-    _Atomic unsigned waiters;     /* threads of this process at the closed gate */
-    _Atomic bool looking;         /* one of them looks closely for the token */
-    _Atomic bool unsaid;          /* it found it: the others do not know yet */
-    _Atomic uint64_t passed;      /* submissions, where there are several devices */
-    _Atomic uint64_t synced_ns;   /* when all work was last known to be done; 0 = something was
-                                     submitted since */
+    _Atomic unsigned waiters;       /* threads of this process at the closed gate */
+    _Atomic bool looking;           /* one of them looks closely for the token */
+    _Atomic bool unsaid;            /* it found it: the others do not know yet */
+    _Atomic uint64_t passed;        /* submissions, where there are several devices */
+    _Atomic uint64_t synced_ns;     /* when all work was last known to be done; 0 = something was
+                                       submitted since */
+    _Atomic uint64_t burst_ns;      /* when the burst of work under way began; 0 = none */
+    _Atomic uint64_t burst_wait_ns; /* what of it was spent at the closed gate */
+    _Atomic bool queued_alone;      /* what is on the GPU may have been queued before anybody else
+                                       was there */
     _Atomic uint64_t patience_ns; /* how long to hold a GPU without work, as learnt; 0 = not yet */
     _Atomic unsigned pauses;      /* from there to the next submission: so many were noted */
     _Atomic uint32_t pause_us[GATE_PAUSES]; /* the last of them */

@@ -84,6 +84,7 @@ struct keeper {
     uint64_t idle_ns;                 /* work known to be done since; 0 = not */
     uint64_t watch_ns;                /* not before then is an end of work looked for closely */
     bool verifying;                   /* an event over all streams is under way to tell idleness */
+    uint64_t overrun_ns;              /* the token went, and work was left; 0 = none was */
     uint64_t passed;                  /* the word after our last pass */
     struct ring_watch watch;
 };
@@ -118,6 +119,7 @@ static void keeper_books(struct gate *gate)
 static void keeper_settle(struct gate *gate, struct keeper *k, bool drained)
 {
     struct ring *ring = gate->ring;
+    k->overrun_ns = drained || atomic_exchange(&gate->queued_alone, false) ? 0 : clock_now();
     k->step = KEEPER_HOLDING;
     k->idle_ns = 0;
     k->verifying = false;
@@ -126,6 +128,8 @@ static void keeper_settle(struct gate *gate, struct keeper *k, bool drained)
     atomic_fetch_add(&ring_shared(ring)->drain_ns, clock_now() - k->closed_ns);
     if (drained)
         meter_clear(gate);
+    if (drained)
+        atomic_store(&gate->queued_alone, false);
     meter_blind(gate, !drained);
     keeper_books(gate);
 }
@@ -159,10 +163,26 @@ static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
 static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
 {
     struct ring *ring = gate->ring;
+    unsigned out = meter_out(gate);
     log_info("allowance", "work of this process outlasts its slice by more than the allowance; the "
                           "next client goes on beside it");
-    slot_count(ring_shared(ring), ring->slot, overruns, 1);
+    if (!atomic_load(&gate->queued_alone))
+        slot_count(ring_shared(ring), ring->slot, overruns, out ? out : 1);
     return keeper_pass(gate, k, false);
+}
+
+/* Books how long work went on after the token was passed or lost, up to now or to its end. When it
+ * ends only a look tells; true while it has not. */
+static bool keeper_overrunning(struct gate *gate, struct keeper *k, bool holding)
+{
+    if (k->overrun_ns == 0)
+        return false;
+    bool over = holding || contexts_drain_poll(gate) == CONTEXTS_DONE;
+    if (!over)
+        return true;
+    ring_overrun(gate->ring, clock_now() - k->overrun_ns);
+    k->overrun_ns = 0;
+    return false;
 }
 
 /* ---- Closing and draining ---- */
@@ -520,10 +540,11 @@ static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
         k->closed_ns = clock_now();
         keeper_settle(gate, k, false);
     }
+    bool overrunning = keeper_overrunning(gate, k, false);
     if (k->passed != token || !ring_wanted(ring))
-        return CLOCK_NEVER;
+        return overrunning ? clock_now() + KEEPER_TICK_NS : CLOCK_NEVER;
     ring_watch(ring, &k->watch);
-    return clock_now() + RING_WATCH_NS;
+    return clock_now() + (overrunning ? KEEPER_TICK_NS : RING_WATCH_NS);
 }
 
 static uint64_t keeper_step(struct gate *gate)
@@ -534,6 +555,7 @@ static uint64_t keeper_step(struct gate *gate)
     uint64_t lease = atomic_load(&gate->lease);
     if (!ring_holds(ring, token))
         return keeper_away(gate, k, token);
+    keeper_overrunning(gate, k, true);
     if (k->step != KEEPER_HOLDING && k->token == token)
         return k->step == KEEPER_CLOSING ? keeper_closing(gate, k) : keeper_drain(gate, k);
     k->step = KEEPER_HOLDING;

@@ -606,6 +606,14 @@ bool meter_sure(struct gate *gate)
     return sure;
 }
 
+unsigned meter_out(struct gate *gate)
+{
+    lock_take(&gate->meter.lock);
+    unsigned out = gate->meter.out;
+    lock_put(&gate->meter.lock);
+    return out;
+}
+
 unsigned meter_unmarked(struct gate *gate)
 {
     lock_take(&gate->meter.lock);

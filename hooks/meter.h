@@ -99,6 +99,9 @@ bool meter_poll(struct gate *gate);
 /* Whether what markers say, once no launch is unmarked, is all there is to know. */
 bool meter_sure(struct gate *gate);
 
+/* Launches not known to be done. */
+unsigned meter_out(struct gate *gate);
+
 /* Launches whose completion no marker will tell. */
 unsigned meter_unmarked(struct gate *gate);
 

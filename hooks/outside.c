@@ -14,6 +14,7 @@
 #include "gate.h"
 #include "meter.h"
 #include "real.h"
+#include "slot.h"
 #include "streams.h"
 
 #define OUTSIDE_STREAMS 64u
@@ -25,6 +26,7 @@ struct outside_stream {
     CUevent wait, tail;
     bool waiting;      /* the wait was not over when last asked */
     bool behind;       /* launches behind it were not done when last asked */
+    unsigned launches; /* behind it */
     unsigned recorded; /* tells an answer about an earlier event from a later one's */
 };
 
@@ -184,6 +186,15 @@ void outside_event_gone(CUevent event)
 
 /* ---- What is known ---- */
 
+/* The wait is over. What stood behind it runs, or has run, in whoever's turn that was. */
+static void outside_begins(struct outside_stream *s)
+{
+    struct ring *ring = s->context->gate ? s->context->gate->ring : NULL;
+    if (ring && s->launches && !ring_holds(ring, ring_token(ring)))
+        slot_count(ring_shared(ring), ring->slot, overruns, s->launches);
+    s->launches = 0;
+}
+
 /* Asks about one place, under guest.driver_lock. A call that fails for good counts as done. */
 static void outside_ask(struct outside_stream *s)
 {
@@ -195,8 +206,11 @@ static void outside_ask(struct outside_stream *s)
     bool behind = s->behind && s->tail && !s->context->closing &&
                   real.cuEventQuery(s->tail) == CUDA_ERROR_NOT_READY;
     lock_take(&outside_lock);
-    if (s->recorded == recorded)
+    if (s->recorded == recorded) {
+        if (s->waiting && !waiting)
+            outside_begins(s);
         outside_set(s, waiting, behind);
+    }
     lock_put(&outside_lock);
 }
 
@@ -253,6 +267,7 @@ void outside_launched(const struct gate_pass *pass, uintptr_t key)
         return;
     lock_take(&outside_lock);
     s->recorded++;
+    s->launches++;
     outside_set(s, s->waiting, true);
     lock_put(&outside_lock);
 }

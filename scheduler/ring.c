@@ -612,6 +612,14 @@ void ring_charge(struct ring *ring, uint64_t token)
         slot_charge(ring_shared(ring), ring->slot, CUSLICE_TOKEN_EPOCH(token), clock_now());
 }
 
+void ring_overrun(struct ring *ring, uint64_t ns)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    slot_count(shared, ring->slot, overrun_ns, ns);
+    slot_count(shared, ring->slot, charged_ns, ns);
+    policy_charge(tenant_of(shared, ring->slot), ns);
+}
+
 void ring_idle(struct ring *ring, uint64_t token)
 {
     struct cuslice_slot *me = ring_me(ring);

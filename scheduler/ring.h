@@ -135,6 +135,9 @@ int ring_pass(struct ring *ring, uint64_t *token, bool busy);
 /* Charges the holder up to now, in the middle of a turn. */
 void ring_charge(struct ring *ring, uint64_t token);
 
+/* Work of this client has run for so long in others' turns: counted, and charged to its tenant. */
+void ring_overrun(struct ring *ring, uint64_t ns);
+
 /* Nobody waited and this client had no work since it was last charged: that time costs nothing. */
 void ring_idle(struct ring *ring, uint64_t token);
 
