@@ -31,8 +31,7 @@
 #include "real.h"
 #include "slot.h"
 
-/* Leaves a quarter of the millisecond, in which a slice has to end, to waking up and closing. */
-#define METER_BOUND_NS (750 * CLOCK_US)
+#define METER_BOUND_NS CLOCK_MS
 #define METER_EARLY_NS (200 * CLOCK_US)
 #define METER_PATIENCE_NS (10 * CLOCK_MS)
 /* The wait doubles with each launch beyond the bound, so often. */
@@ -153,6 +152,8 @@ static uint64_t meter_excess(const struct meter *meter, const struct meter_strea
     bool full = meter->mixed && meter->count >= METER_MARKERS - 1;
     if (meter->relaxed)
         return 0;
+    if (slice_end == CLOCK_NEVER)
+        bound -= bound / 4; /* who comes unannounced has to be noticed within the millisecond too */
     if (end >= slice_end && !meter->relenting)
         return METER_NAP_LEAST_NS; /* it would begin in another's slice */
     if (meter->out == 0)

@@ -20,8 +20,8 @@
 /* Two looks further apart than this: the thread was put off its CPU. */
 #define CLOSELY_AWAY_NS (40 * CLOCK_US)
 /* For so long nobody looks closely then; twice as long when it happens again. */
-#define CLOSELY_PENALTY_LEAST_NS (50 * CLOCK_MS)
-#define CLOSELY_PENALTY_MOST_NS (3200 * CLOCK_MS)
+#define CLOSELY_PENALTY_LEAST_NS (400 * CLOCK_MS)
+#define CLOSELY_PENALTY_MOST_NS (6400 * CLOCK_MS)
 
 /* Zero-initialised. */
 struct closely {
