@@ -1,9 +1,11 @@
 /*
  * gate: the slow way in, and the keeper's side of the gate (see gate.h).
  *
- * Entering: mark up (a plain store), then lease and token are loaded and compared. Closing: the
- * lease is exchanged, then membarrier makes every running thread of this process pass a full
- * barrier, then the marks are read. So a thread either had its mark up before and is waited for, or
+ * Entering: mark up (E1, a plain store), then lease (E2) and token (E3) are loaded and compared, the
+ * driver is called (E4), the mark goes down (E5). Closing: the lease is exchanged (C1), then membarrier
+ * makes every running thread of this process pass a full barrier (C2), then the marks are read (C3),
+ * and the token is passed (C4). Opening (O1) is a compare-exchange from an earlier epoch. The model
+ * of these steps is tests/model/gate.pml. So a thread either had its mark up before and is waited for, or
  * loads the closed lease after and turns back. Where membarrier is refused the slow way is taken
  * always, with a full fence behind the mark. Marks mean nothing to other processes: a revoker
  * relies on the epoch alone.

@@ -7,17 +7,34 @@
  * on the exact old word, so of two movers one wins, and a lease taken under an old word never
  * equals the word again. Steps, each one atomic instruction:
  *
- *   Waiter   W1 set my bit in `waiting`             Granter  G1 write grant time to next slot
- *            W2 load the token: mine? free?                  G2 compare-exchange the token
- *            W3 (another's) is its keeper armed?             G3 add 1 to the next slot's wake word
- *               else add 1 to its wake word, wake            G4 futex wake
- *            W4 futex wait on my wake word          Releaser R1 compare-exchange to (e+1, nobody)
- *            W5 (mine) clear my bit, then open               R2 scan `waiting`; anybody: grant
+ *   Waiter   W0 read my wake word                Granter  G1 write grant time to next slot
+ *            W1 set my bit in `waiting`                   G2 compare-exchange the token
+ *            W2 load the token: mine? free?               G3 add 1 to the next slot's wake word
+ *            W3 (another's) is its keeper armed?          G4 futex wake
+ *               else add 1 to its wake word, wake Releaser R1 compare-exchange to (e+1, nobody)
+ *            W4 futex wait on my wake word                R2 scan `waiting`; anybody: grant
+ *            W5 (mine) clear my bit, then open   Keeper   K1 disarm
+ *            W6 (giving up) clear my bit, wake            K2 scan `waiting`; nobody: sleep
+ *               my keeper, who looks at the token         K3 arm; end the slice in time
+ *   Reaper   D1 lock the dead slot's byte        Joiner   J1 lock a slot's byte
+ *            D2 clear its bit                             J2 clear the slot: D2 to D5
+ *            D3 its token: grant or free                  J3 mark it in use
+ *            D4 its bytes and the rest                    J4 wake the holder's keeper
+ *            D5 clear the mark that it is in use Revoker  V1 clear the holder's bit
+ *            D6 unlock                                    V2 grant or free; V3 wake the holder
+ *   Watcher  A1 (the holder's slot is empty) clear its bit, A2 grant or free
+ *
+ * tests/model/ring.pml is these steps in Promela, tests/model/gate.pml those of the gate (E, C, O in
+ * hooks/gate.c); `make check-model` visits every interleaving of them for a few clients, and takes
+ * out one order after the other to see that it is missed. tests/model/README.md says what that
+ * shows and what not.
  *
  * No lost wake-up: W1 before W2 and R1 before R2 are sequentially consistent, so either the
  * releaser sees the bit or the waiter sees the free token. W1 before W3, and a keeper's disarm
- * before its scan (ring_arm), likewise. The wake word is read before W1, so that a G3 in between
- * makes W4 return at once.
+ * before its scan (ring_arm), likewise: K1 before K2. W0 comes before W1, so that a G3 in between
+ * makes W4 return at once. None of this needs the timed end of W4. What does: a death (below); A1 of
+ * a watcher that was stopped, which strikes the bit of a client that has joined there since; a claim
+ * (W5) by another thread of the same process, whose turn then ends before this one looks (W2).
  *
  * Close looks. A holder that is about to pass says when it expects to (due_ns) and wakes the
  * client that is likely to be next. One thread of that one sets `looking` and reads the token again

@@ -9,12 +9,18 @@
  * the token: `fresh`. A move makes every word that was read, every lease and every armed_epoch
  * stale at once. gate.pml has the epochs themselves.
  *
- * -DCLIENTS=2|3  -DKILLS=n -DSTOPS=n   kill -9 and SIGSTOP for good, of any client at any step
- * -DBIRTHS=n     so many of the killed are followed by a new client in their slot
- * -DLEAVE        who has done all its work exits, also while it waits if timers are there
- * -DTIMERS=0     the timed end of a waiter's sleep (W4) is not there: no wake-up may need it
- *          1     it fires when nobody runs any more: the slowest that a timer can be
- *          2     it fires at any time, and any holder may be taken for overdue
+ * -DCLIENTS=2|3  -DROUNDS=n    so many submissions of each
+ * -DKILLS=n -DSTOPS=n           kill -9 and SIGSTOP for good, of any client (-DONLY=k: of this one)
+ *                               at any step
+ * -DBIRTHS=n    so many of the killed are followed by a new client in their slot
+ * -DQUITS=n     so many times a waiter gives up; it comes back, or is done
+ * -DLEAVE       who is done exits
+ * -DEARLY=n     so many slices end, or are given back unclaimed, before their thread has moved
+ * -DRENEWS=n    so many turns are renewed although others wait
+ * -DHELD        client 0 holds at the beginning; -DQUEUED: the others wait already, asleep
+ * -DTIMERS=0    the timed end of a waiter's sleep (W4) is not there: no wake-up may need it
+ * -DTIMERS=1    it fires when nobody runs any more, the slowest that a timer can be, and
+ *               -DEAGER=n so many times earlier; -DREVOKES=n: so many holders that live are revoked
  */
 #ifndef CLIENTS
 #define CLIENTS 3
@@ -36,6 +42,12 @@
 #endif
 #ifndef RENEWS
 #define RENEWS 0
+#endif
+#ifndef EAGER
+#define EAGER 0
+#endif
+#ifndef REVOKES
+#define REVOKES 0
 #endif
 #ifndef QUITS
 #define QUITS 0
@@ -80,7 +92,7 @@ byte ticks;           /* in a row that led to nothing */
 bool late[CLIENTS];   /* a keeper's 1 ms for a token that nobody claims */
 bool used[CLIENTS];   /* something was submitted in this turn */
 byte kills = KILLS, stops = STOPS, births = BIRTHS, early = EARLY, renews = RENEWS;
-byte quits = QUITS;
+byte quits = QUITS, eager = EAGER, revokes = REVOKES;
 
 #if CLIENTS == 3
 #define EACH(what) what(0) what(1) what(2)
@@ -252,13 +264,8 @@ inline reap(slot)
 #endif
 }
 
-/* Slowness is a matter of clocks, which are not here. Where it is asked who gets on, only those are
- * blamed who have stopped, since else a revocation would cover up a wake-up that was lost. */
-#if TIMERS == 1
-#define BLAMED(slot) (life[slot] != ALIVE)
-#else
-#define BLAMED(slot) true
-#endif
+/* Slowness is a matter of clocks, which are not here. Who has stopped is blamed at once; who lives, so
+ * many times at most, since else a revocation would cover up a wake-up that was lost. */
 
 /* ring_watch: one look at the holder. */
 inline watch()
@@ -290,15 +297,12 @@ inline watch()
             :: else
             fi;
             if
-            :: OTHERS_WAIT(who) && BLAMED(who) ->
+            :: atomic { OTHERS_WAIT(who) && (life[who] != ALIVE || revokes > 0) ->
+                    if :: life[who] == ALIVE -> revokes-- :: else fi }
                 waiting[who] = false; /* V1 */
                 grant(who);           /* V2 */
                 poke(who)             /* V3 */
-#if TIMERS == 1
-            :: else
-#else
-            :: true
-#endif
+            :: !OTHERS_WAIT(who) || life[who] == ALIVE
             fi
         fi
     fi;
@@ -310,7 +314,10 @@ proctype submitter(byte me; byte self)
 {
     byte next, who, third, shut, rounds;
     bool ok, heir;
-    goto gate; /* the first generation has joined already */
+    if /* the first generation has joined already */
+    :: thread[me] == SLEEPS -> goto asleep
+    :: else -> goto gate
+    fi;
 
 birth:
     {
@@ -398,7 +405,10 @@ rest:
         :: atomic { quits > 0 -> quits--; who = 0 }
             waiting[me] = false;                                                    /* W6 */
             poke(me);
-            goto take /* and has second thoughts */
+            if
+            :: goto take /* has second thoughts */
+            :: goto finish
+            fi
         :: true
         fi;
 #endif
@@ -420,11 +430,13 @@ rest:
             :: else -> news[me] = false; reads[me] = false
             fi
         }
-#if TIMERS == 2
-        atomic { true -> thread[me] = RUNS; news[me] = false; reads[me] = false }
-#else
-        atomic { thread[me] == RUNS -> news[me] = false }
+asleep: if
+        :: atomic { thread[me] == RUNS -> news[me] = false }
+#if EAGER
+        :: atomic { thread[me] == SLEEPS && eager > 0 -> eager--; thread[me] = RUNS;
+                news[me] = false; reads[me] = false }
 #endif
+        fi;
 #if TIMERS
         watch();
 #endif
@@ -495,7 +507,7 @@ again:
         :: atomic { OTHERS_WAIT(me) && SLICE_OVER((late[me] || (thread[me] != RUNS && !waiting[me])));
                 late[me] = false }
             goto close
-        :: thread[me] != RUNS && !OTHERS_WAIT(me) -> late[me] = false; goto nap
+        :: (thread[me] != RUNS || leaving[me]) && !OTHERS_WAIT(me) -> late[me] = false; goto nap
         :: atomic { thread[me] == SLEEPS && waiting[me] && OTHERS_WAIT(me) && !late[me] ->
                 thread[self] = SLEEPS }
             atomic {
@@ -595,7 +607,11 @@ end:
 
 /* ---- kill -9 and SIGSTOP, at any instruction. The kernel drops the locks of the dead ---- */
 #define FREE(x) if :: lock[x] == 1 + k -> lock[x] = 0 :: else fi;
+#ifdef ONLY /* this one is the victim; 1 and 2 are alike */
+#define VICTIM(x) :: x == ONLY && life[x] == ALIVE && thread[x] != GONE -> k = x
+#else
 #define VICTIM(x) :: life[x] == ALIVE && thread[x] != GONE -> k = x
+#endif
 
 proctype fate()
 {
@@ -623,7 +639,7 @@ no_more:
     skip
 }
 
-#if TIMERS == 1
+#if TIMERS
 /* When nobody runs, the timers of all who wait fire. Nothing may need more than so many of these in
  * a row without a submission. */
 #define AT_REST(k) && thread[k] != RUNS && thread[KEEPER(k)] != RUNS
@@ -655,6 +671,10 @@ init
 #ifdef HELD
         token = 0; lease[0] = OPEN;
 #endif
+#ifdef QUEUED
+        waiting[1] = true; thread[1] = SLEEPS; waiting[CLIENTS - 1] = true;
+        thread[CLIENTS - 1] = SLEEPS; bytes[1] = true; bytes[CLIENTS - 1] = true;
+#endif
         EACH(BEGIN)
 #ifdef M_PLAIN
         EACH(BUFFERS)
@@ -662,7 +682,7 @@ init
 #if KILLS || STOPS
         run fate();
 #endif
-#if TIMERS == 1
+#if TIMERS
         run timers();
 #endif
         skip
