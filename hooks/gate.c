@@ -1,14 +1,14 @@
 /*
  * gate: the slow way in, and the keeper's side of the gate (see gate.h).
  *
- * Entering: mark up (E1, a plain store), then lease (E2) and token (E3) are loaded and compared, the
- * driver is called (E4), the mark goes down (E5). Closing: the lease is exchanged (C1), then membarrier
- * makes every running thread of this process pass a full barrier (C2), then the marks are read (C3),
- * and the token is passed (C4). Opening (O1) is a compare-exchange from an earlier epoch. The model
- * of these steps is tests/model/gate.pml. So a thread either had its mark up before and is waited for, or
- * loads the closed lease after and turns back. Where membarrier is refused the slow way is taken
- * always, with a full fence behind the mark. Marks mean nothing to other processes: a revoker
- * relies on the epoch alone.
+ * Entering: mark up (E1, a plain store), then lease (E2) and token (E3) are loaded and compared,
+ * the driver is called (E4), the mark goes down (E5). Closing: the lease is exchanged (C1), then
+ * membarrier makes every running thread of this process pass a full barrier (C2), then the marks
+ * are read (C3), and the token is passed (C4). Opening (O1) is a compare-exchange from an earlier
+ * epoch. The model of these steps is tests/model/gate.pml. So a thread either had its mark up
+ * before and is waited for, or loads the closed lease after and turns back. Where membarrier is
+ * refused the slow way is taken always, with a full fence behind the mark. Marks mean nothing to
+ * other processes: a revoker relies on the epoch alone.
  *
  * A thread may die (its process with it) or stop at any instruction here; the others see it in the
  * ring, through the lock, the epoch, or the allowance. Nothing here allocates on the way of a

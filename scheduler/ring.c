@@ -24,17 +24,18 @@
  *            D6 unlock                                    V2 grant or free; V3 wake the holder
  *   Watcher  A1 (the holder's slot is empty) clear its bit, A2 grant or free
  *
- * tests/model/ring.pml is these steps in Promela, tests/model/gate.pml those of the gate (E, C, O in
- * hooks/gate.c); `make check-model` visits every interleaving of them for a few clients, and takes
- * out one order after the other to see that it is missed. tests/model/README.md says what that
- * shows and what not.
+ * tests/model/ring.pml is these steps in Promela, tests/model/gate.pml those of the gate (E, C, O
+ * in hooks/gate.c); `make check-model` visits every interleaving of them for a few clients, and
+ * takes out one order after the other to see that it is missed. tests/model/README.md says what
+ * that shows and what not.
  *
  * No lost wake-up: W1 before W2 and R1 before R2 are sequentially consistent, so either the
  * releaser sees the bit or the waiter sees the free token. W1 before W3, and a keeper's disarm
  * before its scan (ring_arm), likewise: K1 before K2. W0 comes before W1, so that a G3 in between
- * makes W4 return at once. None of this needs the timed end of W4. What does: a death (below); A1 of
- * a watcher that was stopped, which strikes the bit of a client that has joined there since; a claim
- * (W5) by another thread of the same process, whose turn then ends before this one looks (W2).
+ * makes W4 return at once. None of this needs the timed end of W4. What does: a death (below); A1
+ * of a watcher that was stopped, which strikes the bit of a client that has joined there since; a
+ * claim (W5) by another thread of the same process, whose turn then ends before this one looks
+ * (W2).
  *
  * Close looks. A holder that is about to pass says when it expects to (due_ns) and wakes the
  * client that is likely to be next. One thread of that one sets `looking` and reads the token again

@@ -145,8 +145,8 @@ inline load()
     atomic { who = token; fresh[self] = true }
 }
 
-/* G3, G4: ring_poke. Where nobody dies between them, they may be one step: who sleeps sleeps a little
- * longer otherwise. */
+/* G3, G4: ring_poke. Where nobody dies between them, they may be one step: otherwise who sleeps sleeps
+ * a little longer. */
 #define WAKE(t) if :: thread[t] == SLEEPS -> thread[t] = RUNS; reads[t] = false :: else fi;
 inline poke(slot)
 {
@@ -264,8 +264,8 @@ inline reap(slot)
 #endif
 }
 
-/* Slowness is a matter of clocks, which are not here. Who has stopped is blamed at once; who lives, so
- * many times at most, since else a revocation would cover up a wake-up that was lost. */
+/* Slowness is a matter of clocks, which are not here. Who has stopped is blamed at once; who
+ * lives, so many times at most, since else a revocation would cover up a wake-up that was lost. */
 
 /* ring_watch: one look at the holder. */
 inline watch()
@@ -481,7 +481,8 @@ again:
     {
         atomic {
             DRAIN(self, me)
-            news[self] = false; reads[self] = true; who = token; fresh[self] = true; shut = lease[me]
+            news[self] = false; reads[self] = true;
+            who = token; fresh[self] = true; shut = lease[me]
         }
 #ifdef LEAVE
         if
@@ -498,13 +499,14 @@ again:
         :: atomic { who == me && shut != OPEN -> who = 0; shut = 0 }
         fi;
 
-        /* keeper_unclaimed: its 1 ms is over when there is no thread that might claim, or too soon */
+        /* keeper_unclaimed: 1 ms is over when there is no thread that might claim, or too soon */
 #ifdef M_NO_UNCLAIMED
         goto nap;
 #endif
         if
         :: !fresh[self] || lease[me] == OPEN -> late[me] = false; goto again
-        :: atomic { OTHERS_WAIT(me) && SLICE_OVER((late[me] || (thread[me] != RUNS && !waiting[me])));
+        :: atomic { OTHERS_WAIT(me) &&
+                SLICE_OVER((late[me] || (thread[me] != RUNS && !waiting[me])));
                 late[me] = false }
             goto close
         :: (thread[me] != RUNS || leaving[me]) && !OTHERS_WAIT(me) -> late[me] = false; goto nap
