@@ -145,8 +145,8 @@ inline load()
     atomic { who = token; fresh[self] = true }
 }
 
-/* G3, G4: ring_poke. Where nobody dies between them, they may be one step: otherwise who sleeps sleeps
- * a little longer. */
+/* G3, G4: ring_poke. Where nobody dies between them, they may be one step: otherwise who sleeps
+ * sleeps a little longer. */
 #define WAKE(t) if :: thread[t] == SLEEPS -> thread[t] = RUNS; reads[t] = false :: else fi;
 inline poke(slot)
 {
