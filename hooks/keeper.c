@@ -152,7 +152,10 @@ static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
     if (k->idle_ns && !ring_wanted(ring)) /* a limited tenant alone pays for what it used */
         ring_rested(ring, token, k->idle_ns);
     keeper_settle(gate, k, drained);
-    int rc = ring_pass(ring, &token, atomic_load(&gate->waiters) > 0);
+    bool wants = atomic_load(&gate->waiters) > 0;
+    if (wants) /* a claim in this turn has struck the bit that stands for those who still wait */
+        ring_want(ring);
+    int rc = ring_pass(ring, &token, wants);
     k->passed = ring_token(ring);
     k->watch = (struct ring_watch){0};
     if (rc == 1)

@@ -746,7 +746,9 @@ static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool 
     }
     if (ring_absent(shared, holder)) {
         ring_strike(shared, holder);
-        return ring_grant(shared, token, now);
+        bool moved = ring_grant(shared, token, now);
+        ring_poke(shared, holder); /* one may have joined there meanwhile: it says again */
+        return moved;
     }
     if (!first && atomic_load(&shared->slot[holder].claimed_epoch) != CUSLICE_TOKEN_EPOCH(token))
         ring_poke(shared, holder);
