@@ -257,9 +257,11 @@ static bool charge_enter_handle(const struct charge *charge, enum handles_kind k
 {
     struct handles_item before, item = {.bytes = charge->bytes,
                                         .gate = (unsigned)(charge->gate - guest.gate),
-                                        .owner = charge->owner};
+                                        .owner = charge->owner,
+                                        .kind = charge->kind};
     bool entered = handles_put(kind, key, item, &before);
-    charge_forget(before.gate, before.bytes);
+    if (before.kind == ALLOCS_OWNED || before.kind == ALLOCS_EXPORTED)
+        charge_forget(before.gate, before.bytes);
     return entered;
 }
 
@@ -303,6 +305,7 @@ static bool charge_take_handle(struct charge *charge, enum handles_kind kind, ui
     charge->gate = &guest.gate[item.gate];
     charge->bytes = item.bytes;
     charge->owner = item.owner;
+    charge->kind = (enum allocs_kind)item.kind;
     return true;
 }
 
@@ -376,7 +379,8 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
 void charge_context_gone(struct gate *gate, unsigned owner)
 {
     uint64_t exported = 0, bytes = gate ? allocs_take_owner(owner, &exported) : 0;
-    bytes += gate ? handles_take_owner(owner) : 0;
+    bytes += gate ? handles_take_owner(owner, &exported) : 0;
+    physical_context_gone(owner);
     if (bytes)
         charge_give_back(gate, bytes);
     if (exported)

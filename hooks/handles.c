@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "allocs.h"
 #include "futex.h"
 
 #define HANDLES_SHARDS 16u
@@ -134,14 +135,24 @@ bool handles_peek(enum handles_kind kind, uint64_t handle, struct handles_item *
     return handles_get(1 + (unsigned)kind, handle, item, false);
 }
 
+/* Whether its bytes are a context's own. A pool's pointers have the pool's number as their owner.
+ */
+static bool handles_goes_with(const struct handles_entry *entry, unsigned owner)
+{
+    bool pointer = entry->kind == 1 + HANDLES_POINTER &&
+                   (entry->item.kind == ALLOCS_OWNED || entry->item.kind == ALLOCS_EXPORTED);
+    return (pointer || entry->kind == 1 + HANDLES_ARRAY) && entry->item.owner == owner;
+}
+
 /* Closing a hole may bring an entry here from further on: the same place is looked at again. */
-static uint64_t handles_sweep(struct handles_shard *shard, unsigned owner)
+static uint64_t handles_sweep(struct handles_shard *shard, unsigned owner, uint64_t *exported)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < shard->size;) {
         struct handles_entry *entry = &shard->entry[i];
-        if (entry->kind && entry->item.owner == owner) {
+        if (handles_goes_with(entry, owner)) {
             bytes += entry->item.bytes;
+            *exported += entry->item.kind == ALLOCS_EXPORTED ? entry->item.bytes : 0;
             handles_close(shard, i);
         } else {
             i++;
@@ -150,15 +161,38 @@ static uint64_t handles_sweep(struct handles_shard *shard, unsigned owner)
     return bytes;
 }
 
-uint64_t handles_take_owner(unsigned owner)
+uint64_t handles_take_owner(unsigned owner, uint64_t *exported)
 {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < HANDLES_SHARDS; i++) {
         lock_take(&handles[i].lock);
-        bytes += handles_sweep(&handles[i], owner);
+        bytes += handles_sweep(&handles[i], owner, exported);
         lock_put(&handles[i].lock);
     }
     return bytes;
+}
+
+static bool handles_take_first(struct handles_shard *shard, unsigned kind, unsigned owner,
+                               struct handles_item *item)
+{
+    for (size_t i = 0; i < shard->size; i++)
+        if (shard->entry[i].kind == kind && shard->entry[i].item.owner == owner) {
+            *item = shard->entry[i].item;
+            handles_close(shard, i);
+            return true;
+        }
+    return false;
+}
+
+bool handles_take_of(enum handles_kind kind, unsigned owner, struct handles_item *item)
+{
+    bool found = false;
+    for (unsigned i = 0; i < HANDLES_SHARDS && !found && handles_count(); i++) {
+        lock_take(&handles[i].lock);
+        found = handles_take_first(&handles[i], 1 + (unsigned)kind, owner, item);
+        lock_put(&handles[i].lock);
+    }
+    return found;
 }
 
 unsigned handles_count(void)

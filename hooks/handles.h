@@ -24,7 +24,8 @@ struct handles_item {
     uint64_t bytes;
     void *object; /* of the caller's; not owned */
     unsigned gate;
-    unsigned owner; /* number of the context it goes with; ALLOCS_NOBODY */
+    unsigned owner; /* number of the context it goes with; ALLOCS_NOBODY; of a pool's: the pool's */
+    unsigned kind;  /* of a pointer: enum allocs_kind */
 };
 
 /* Enters; false when there is no memory for it. An item of the same handle is replaced, and goes to
@@ -36,8 +37,12 @@ bool handles_put(enum handles_kind kind, uint64_t handle, struct handles_item it
 bool handles_take(enum handles_kind kind, uint64_t handle, struct handles_item *item);
 bool handles_peek(enum handles_kind kind, uint64_t handle, struct handles_item *item);
 
-/* Takes out all that goes with a context; their bytes. */
-uint64_t handles_take_owner(unsigned owner);
+/* Takes out all pointers and arrays that go with a context; their bytes, and in *exported those of
+ * them that were exported. */
+uint64_t handles_take_owner(unsigned owner, uint64_t *exported);
+
+/* Takes out one item of this kind that goes with a context; false when there is none. */
+bool handles_take_of(enum handles_kind kind, unsigned owner, struct handles_item *item);
 
 /* How many there are of all kinds; a plain load, so that who has none pays nothing. */
 unsigned handles_count(void);

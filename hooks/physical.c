@@ -12,6 +12,7 @@
 
 #include "allocs.h"
 #include "charge.h"
+#include "contexts.h"
 #include "gate.h"
 #include "handles.h"
 #include "log.h"
@@ -326,10 +327,10 @@ static void physical_place(const CUarrayMapInfo *info, uint64_t place[4])
 }
 
 /* The list of an array's bonds is kept as the object of its handle. */
-static void physical_tile(const CUarrayMapInfo *info)
+static void physical_tile(const CUarrayMapInfo *info, unsigned owner)
 {
     uint64_t array = (uintptr_t)info->resource.array, place[4];
-    struct handles_item before, item = {.owner = ALLOCS_NOBODY};
+    struct handles_item before, item = {.owner = owner};
     handles_take(HANDLES_TILED, array, &item);
     struct physical_bond *list = item.object;
     physical_place(info, place);
@@ -349,9 +350,10 @@ void physical_tiled(CUresult rc, const CUarrayMapInfo *list, unsigned count)
     int error = errno;
     if (rc != CUDA_SUCCESS || !handles_count())
         return;
+    unsigned owner = contexts_owner(); /* asks the driver: not under the lock */
     lock_take(&physical_lock);
     for (unsigned i = 0; i < count; i++)
-        physical_tile(&list[i]);
+        physical_tile(&list[i], owner);
     lock_put(&physical_lock);
     errno = error;
 }
@@ -366,6 +368,15 @@ void physical_array_gone(const void *array)
     physical_unbind_all(item.object);
     lock_put(&physical_lock);
     errno = error;
+}
+
+void physical_context_gone(unsigned owner)
+{
+    struct handles_item item;
+    lock_take(&physical_lock);
+    while (handles_take_of(HANDLES_TILED, owner, &item))
+        physical_unbind_all(item.object);
+    lock_put(&physical_lock);
 }
 
 static void physical_bind(CUmemGenericAllocationHandle multicast, size_t offset,

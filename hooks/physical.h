@@ -37,6 +37,9 @@ void physical_unmapped(CUresult rc, CUdeviceptr address, size_t bytes);
 void physical_tiled(CUresult rc, const CUarrayMapInfo *list, unsigned count);
 void physical_array_gone(const void *array);
 
+/* A context has ended, and its arrays with it. */
+void physical_context_gone(unsigned owner);
+
 /* Bindings to a multicast object: of a handle's memory, of what is mapped at an address. */
 void physical_bound(CUresult rc, CUmemGenericAllocationHandle multicast, size_t offset,
                     CUmemGenericAllocationHandle handle, size_t bytes);

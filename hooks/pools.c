@@ -24,25 +24,34 @@
 #include "clock.h"
 #include "gate.h"
 #include "handles.h"
+#include "log.h"
 #include "real.h"
 #include "streams.h"
 
-#define POOLS_MOST 1024u
+#define POOLS_BLOCK 1024u
+#define POOLS_BLOCKS 64u
+#define POOLS_MOST (POOLS_BLOCK * POOLS_BLOCKS)
 /* What pools grow by at the most, when small allocations make them grow, as far as is known. */
 #define POOLS_STEP (UINT64_C(32) << 20)
 #define POOLS_STEP_LEAST (UINT64_C(2) << 20)
 /* How long a request near the cap waits for those that are under way. */
+#define POOLS_SAY_NS (60 * CLOCK_S)
 #define POOLS_PATIENCE_NS (100 * CLOCK_MS)
+/* How long the end of a pool waits for those who are asking the driver about it. */
+#define POOLS_ASKING_NS CLOCK_S
 
 struct pool {
     CUmemoryPool handle;       /* NULL: the graphs' memory of its device */
     struct gate *_Atomic gate; /* NULL = free place */
+    unsigned number;
     _Atomic uint64_t charged;
     _Atomic uint64_t version; /* +1 at each settling */
     _Atomic uint64_t step;
     _Atomic uint64_t threshold; /* what the pool keeps when it may give back */
     _Atomic unsigned under_way; /* requests between reservation and settling */
     _Atomic unsigned live;      /* allocations not freed */
+    _Atomic unsigned asking;    /* threads that are asking the driver about it */
+    _Atomic bool closing;       /* it is about to be destroyed: nobody may ask any more */
     _Atomic bool destroyed;     /* its handle is invalid; its memory goes with its allocations */
     _Atomic bool shrinks;       /* something was freed: a synchronisation may make it smaller */
     bool irregular;             /* its growth is no multiple of a step */
@@ -56,7 +65,8 @@ struct pools_graph {
     unsigned trims; /* of pools_trims, when its memory was last seen to be there */
 };
 
-static struct pool pools[POOLS_MOST];
+static struct pool *_Atomic pools_block[POOLS_BLOCKS]; /* made when needed, never given back */
+static struct lock pools_adding;    /* around the making of records: one for each pool */
 static struct pool pools_uncounted; /* stands for all whose memory is the host's */
 static struct pool pools_graphs[GATE_DEVICES];
 static CUmemoryPool _Atomic pools_current[GATE_DEVICES]; /* NULL: ask */
@@ -66,40 +76,65 @@ static _Atomic unsigned pools_trims;     /* how often graphs' memory was trimmed
 
 /* ---- Which pool ---- */
 
-static unsigned pools_number(const struct pool *pool)
+/* The record with this number, whether it is in use or not; NULL beyond those that were made. */
+static struct pool *pools_record(unsigned number)
 {
-    return (unsigned)(pool - pools);
+    struct pool *block = number < POOLS_MOST ? pools_block[number / POOLS_BLOCK] : NULL;
+    return block ? &block[number % POOLS_BLOCK] : NULL;
 }
 
-static void pools_start(struct pool *pool, CUmemoryPool handle)
+static struct pool *pools_record_make(unsigned number)
 {
+    if (number < POOLS_MOST && !pools_block[number / POOLS_BLOCK])
+        pools_block[number / POOLS_BLOCK] = calloc(POOLS_BLOCK, sizeof(struct pool));
+    return pools_record(number);
+}
+
+/* The version goes on, so that a figure read for the place's last pool is not booked for this. */
+static void pools_start(struct pool *pool, unsigned number, CUmemoryPool handle)
+{
+    pool->number = number;
     pool->handle = handle;
-    pool->charged = pool->version = pool->threshold = 0;
+    pool->version++;
+    pool->charged = pool->threshold = 0;
     pool->live = 0;
     pool->step = POOLS_STEP;
-    pool->shrinks = pool->irregular = pool->destroyed = false;
+    pool->shrinks = pool->irregular = pool->destroyed = pool->closing = false;
 }
 
-/* A free place, taken; NULL when there is none. */
-static struct pool *pools_place(struct gate *gate)
+/* A free place, taken; NULL when there is none. Under pools_adding. */
+static struct pool *pools_place(CUmemoryPool handle, struct gate *gate)
 {
-    for (unsigned i = 0; i < POOLS_MOST; i++) {
-        struct gate *none = NULL;
-        if (atomic_compare_exchange_strong(&pools[i].gate, &none, gate))
-            return &pools[i];
-    }
+    struct pool *pool;
+    for (unsigned i = 0; (pool = pools_record_make(i)) != NULL; i++)
+        if (!pool->gate) {
+            pools_start(pool, i, handle);
+            pool->gate = gate;
+            return pool;
+        }
     return NULL;
 }
 
+/* NULL when there is no memory for it. Under pools_adding. */
+static struct pool *pools_enter(CUmemoryPool handle, struct gate *gate)
+{
+    struct pool *pool = gate ? pools_place(handle, gate) : &pools_uncounted;
+    struct handles_item before, item = {.object = pool, .owner = ALLOCS_NOBODY};
+    if (pool && handles_put(HANDLES_POOL, (uintptr_t)handle, item, &before))
+        return pool;
+    if (pool && gate)
+        pool->gate = NULL;
+    return NULL;
+}
+
+/* Two threads may meet the same pool for the first time. */
 static struct pool *pools_add(CUmemoryPool handle, struct gate *gate)
 {
-    struct handles_item before, item = {.object = gate ? pools_place(gate) : &pools_uncounted};
-    if (!item.object)
-        return NULL;
-    if (gate)
-        pools_start(item.object, handle);
-    if (!handles_put(HANDLES_POOL, (uintptr_t)handle, item, &before))
-        return NULL;
+    struct handles_item item;
+    lock_take(&pools_adding);
+    if (!handles_peek(HANDLES_POOL, (uintptr_t)handle, &item))
+        item.object = pools_enter(handle, gate);
+    lock_put(&pools_adding);
     return item.object;
 }
 
@@ -136,14 +171,41 @@ static CUmemoryPool pools_of_stream(CUstream stream)
 
 /* ---- Settling ---- */
 
-static bool pools_reserved(const struct pool *pool, uint64_t *bytes)
+/* Whether the driver may be asked about it: not once its handle may be gone. */
+static bool pools_ask(struct pool *pool)
+{
+    atomic_fetch_add(&pool->asking, 1);
+    if (!pool->closing && !pool->destroyed)
+        return true;
+    atomic_fetch_sub(&pool->asking, 1);
+    return false;
+}
+
+static void pools_asked(struct pool *pool)
+{
+    atomic_fetch_sub(&pool->asking, 1);
+}
+
+/* Others are inside a short call of the driver. */
+static void pools_close(struct pool *pool)
+{
+    uint64_t deadline = clock_after(POOLS_ASKING_NS);
+    pool->closing = true;
+    while (pool->asking && clock_now() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+static bool pools_reserved(struct pool *pool, uint64_t *bytes)
 {
     cuuint64_t now = 0;
+    if (!pools_ask(pool))
+        return false;
     CUresult rc =
         pool->handle
             ? real.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &now)
             : real.cuDeviceGetGraphMemAttribute(pool->gate->device,
                                                 CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
+    pools_asked(pool);
     *bytes = now;
     return rc == CUDA_SUCCESS;
 }
@@ -187,7 +249,7 @@ static void pools_settle_pool(struct pool *pool, uint64_t mine)
     uint64_t now;
     for (;;) {
         uint64_t version = pool->version;
-        if (pool->destroyed || !pools_reserved(pool, &now)) /* or a lost device: it stays */
+        if (!pools_reserved(pool, &now)) /* destroyed, or a lost device: it stays */
             now = pool->charged;
         lock_take(&pool->settle_lock);
         bool fresh = pool->version == version;
@@ -212,12 +274,15 @@ static uint64_t pools_growth(const struct pool *pool, uint64_t bytes)
     return bytes > UINT64_MAX / 4 ? bytes : (bytes + step - 1) / step * step;
 }
 
-static void pools_trim(const struct pool *pool)
+static void pools_trim(struct pool *pool)
 {
+    if (!pools_ask(pool))
+        return;
     if (pool->handle)
         real.cuMemPoolTrimTo(pool->handle, 0);
     else
         real.cuDeviceGraphMemTrim(pool->gate->device);
+    pools_asked(pool);
 }
 
 /* Others' reservations are larger than what their pools will grow by: they are waited for. */
@@ -269,6 +334,21 @@ static void pools_done(struct pools_take *take)
         lock_put(&take->pool->alone);
 }
 
+/* There is no record for the pool: nothing of it could be counted. */
+static bool pools_unknown(void)
+{
+    static struct log_rate rate;
+    unsigned more = 0;
+    if (guest.mode == CONFIG_OBSERVE)
+        return true;
+    if (log_every(&rate, POOLS_SAY_NS, &more))
+        log_error("pools-full",
+                  "more than %u memory pools alive: from further ones nothing can be "
+                  "had, since it could not be counted",
+                  POOLS_MOST);
+    return false;
+}
+
 bool pools_reserve(struct pools_take *take, CUmemoryPool handle, CUstream stream, bool per_thread,
                    uint64_t bytes)
 {
@@ -285,25 +365,39 @@ bool pools_reserve(struct pools_take *take, CUmemoryPool handle, CUstream stream
     }
     if (!handle)
         handle = pools_of_stream(stream);
-    struct pool *pool = handle ? pools_find(handle) : NULL;
-    bool granted = !pool || pool == &pools_uncounted || pools_reserve_in(take, pool, bytes);
+    struct pool *pool = handle ? pools_find(handle) : &pools_uncounted; /* the driver refuses it */
+    bool granted =
+        pool ? pool == &pools_uncounted || pools_reserve_in(take, pool, bytes) : pools_unknown();
     errno = error;
     return granted;
+}
+
+/* A pointer that the table has no room for is remembered by its value. */
+static void pools_remember(struct pool *pool, uint64_t pointer, uint64_t bytes)
+{
+    struct handles_item old, item = {.bytes = (bytes + CHARGE_GRAIN - 1) & ~(CHARGE_GRAIN - 1),
+                                     .gate = (unsigned)(pool->gate - guest.gate),
+                                     .owner = pool->number,
+                                     .kind = ALLOCS_POOLED};
+    struct allocs_item before;
+    atomic_fetch_add(&pool->live, 1);
+    if (pool->number >= ALLOCS_NOBODY || !allocs_put(pointer,
+                                                     (struct allocs_item){.bytes = item.bytes,
+                                                                          .kind = ALLOCS_POOLED,
+                                                                          .gate = item.gate,
+                                                                          .owner = item.owner},
+                                                     &before))
+        handles_put(HANDLES_POINTER, pointer, item, &old);
 }
 
 CUresult pools_settle(struct pools_take *take, CUresult rc, uint64_t pointer)
 {
     int error = errno;
-    struct allocs_item before, item = {.bytes = take->bytes, .kind = ALLOCS_POOLED};
     if (!take->pool)
         return rc;
     pools_done(take);
-    item.gate = (unsigned)(take->pool->gate - guest.gate);
-    item.owner = pools_number(take->pool);
-    if (rc == CUDA_SUCCESS) {
-        atomic_fetch_add(&take->pool->live, 1);
-        allocs_put(pointer, item, &before); /* not remembered: its free is only noticed later */
-    }
+    if (rc == CUDA_SUCCESS)
+        pools_remember(take->pool, pointer, take->bytes);
     errno = error;
     return rc;
 }
@@ -319,7 +413,7 @@ static void pools_shrink(struct pool *pool)
 
 void pools_freed(unsigned number)
 {
-    struct pool *pool = number < POOLS_MOST ? &pools[number] : NULL;
+    struct pool *pool = pools_record(number);
     if (!pool || !pool->gate)
         return;
     if (pool->live)
@@ -355,24 +449,26 @@ static void pools_end(struct pool *pool)
 
 void pools_synced(bool all)
 {
+    struct pool *pool;
     if (atomic_load_explicit(&pools_shrinking, memory_order_relaxed) == 0)
         return;
     int error = errno;
-    for (unsigned i = 0; i < POOLS_MOST; i++) {
-        if (!pools[i].gate || !pools[i].shrinks)
+    for (unsigned i = 0; (pool = pools_record(i)) != NULL; i++) {
+        if (!pool->gate || !pool->shrinks)
             continue;
-        if (all && pools[i].destroyed && pools[i].live == 0)
-            pools_end(&pools[i]);
-        pools_settle_pool(&pools[i], 0);
+        if (all && pool->destroyed && pool->live == 0)
+            pools_end(pool);
+        pools_settle_pool(pool, 0);
     }
     errno = error;
 }
 
 void pools_context_gone(void)
 {
-    for (unsigned i = 0; i < POOLS_MOST; i++)
-        if (pools[i].gate)
-            pools_settle_pool(&pools[i], 0);
+    struct pool *pool;
+    for (unsigned i = 0; (pool = pools_record(i)) != NULL; i++)
+        if (pool->gate)
+            pools_settle_pool(pool, 0);
     pools_freed_unknown();
 }
 
@@ -399,16 +495,18 @@ struct pool *pools_destroy(CUmemoryPool handle)
         return NULL;
     real.cuMemPoolTrimTo(handle, 0);
     pools_settle_pool(item.object, 0);
+    pools_close(item.object);
     return item.object;
 }
 
 void pools_destroyed(CUresult rc, CUmemoryPool handle, struct pool *pool)
 {
-    struct handles_item before, item = {.object = pool};
+    struct handles_item before, item = {.object = pool, .owner = ALLOCS_NOBODY};
     int error = errno;
     if (!pool)
         return;
     if (rc != CUDA_SUCCESS) {
+        pool->closing = false;
         handles_put(HANDLES_POOL, (uintptr_t)handle, item, &before);
     } else {
         pool->threshold = 0;
@@ -508,7 +606,7 @@ void pools_graph_made(CUresult rc, const CUgraphExec *exec, CUgraph graph)
 {
     int error = errno;
     struct pools_graph found = {.trims = pools_trims - 1}, *kept;
-    struct handles_item before, item = {0};
+    struct handles_item before, item = {.owner = ALLOCS_NOBODY};
     if (rc != CUDA_SUCCESS || !pools_any_graph || !guest_attached())
         return;
     pools_graph_count(graph, &found);
@@ -640,7 +738,9 @@ CUresult pools_upload_ptsz(CUgraphExec exec, CUstream stream)
 
 void pools_reset(void)
 {
-    memset(pools, 0, sizeof pools);
+    for (unsigned i = 0; i < POOLS_BLOCKS; i++)
+        if (pools_block[i])
+            memset(pools_block[i], 0, POOLS_BLOCK * sizeof(struct pool));
     memset(pools_graphs, 0, sizeof pools_graphs);
     pools_changed();
     pools_shrinking = 0;
