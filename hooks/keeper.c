@@ -264,16 +264,24 @@ static uint64_t keeper_drain_look(const struct keeper *k, uint64_t until, uint64
     return now + keeper_patient(now > until ? (now - until) / 4 : 0);
 }
 
+/* The allowance is used up. With a limit, but nobody to go on beside the work, it is waited for;
+ * the threads at the gate are let through, in case the work waits for one of them. */
+static uint64_t keeper_give_up(struct gate *gate, struct keeper *k, uint64_t now)
+{
+    if (!ring_limited(gate->ring) || ring_wanted(gate->ring))
+        return keeper_overrun(gate, k);
+    k->give_up_ns = now + segment_allowance(ring_shared(gate->ring));
+    return atomic_load(&gate->waiters) ? keeper_relent(gate, k, now) : now + KEEPER_TICK_NS;
+}
+
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
     if (keeper_drained(gate, k))
         return keeper_pass(gate, k, true);
     uint64_t now = clock_now(), until = meter_busy_until(gate);
     bool may = closely_may(&ring_shared(gate->ring)->crowded_ns, now);
-    if (now >= k->give_up_ns && ring_limited(gate->ring) && !ring_wanted(gate->ring))
-        k->give_up_ns = now + segment_allowance(ring_shared(gate->ring)); /* nobody to go on */
     if (now >= k->give_up_ns)
-        return keeper_overrun(gate, k);
+        return keeper_give_up(gate, k, now);
     if (may)
         ring_expect(gate->ring, k->token, until);
     if (may && closely_wake(&k->closely, until) <= now && k->looked_ns < until) {

@@ -36,6 +36,8 @@
 #define METER_PATIENCE_NS (10 * CLOCK_MS)
 /* The wait doubles with each launch beyond the bound, so often. */
 #define METER_BEYOND 6u
+/* Less than the keeper lets the gate stay open for when it relents, so that a launch can pass. */
+#define METER_RELENTING_NS (3 * CLOCK_MS)
 /* Being kept off the CPUs for longer than this is no waiting in vain. */
 #define METER_ABSENT_NS CLOCK_MS
 /* Work that ends so soon after a launch was let through had been waiting for its thread. */
@@ -329,7 +331,8 @@ static uint64_t meter_patience(const struct meter *meter, uint64_t bound)
     uint64_t first = meter->unit_ns ? METER_PATIENCE_NS : 10 * METER_PATIENCE_NS;
     if (meter->relenting || meter_dependent(meter))
         first = METER_PATIENCE_NS / (meter->relenting && meter_dependent(meter) ? 100 : 10);
-    return first << (beyond < METER_BEYOND ? beyond : METER_BEYOND);
+    uint64_t patience = first << (beyond < METER_BEYOND ? beyond : METER_BEYOND);
+    return meter->relenting && patience > METER_RELENTING_NS ? METER_RELENTING_NS : patience;
 }
 
 /* Waiting did not help: this launch passes. What ends now says nothing about how long launches
