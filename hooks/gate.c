@@ -36,6 +36,7 @@ struct guest guest;
 struct config guest_config;
 struct gate_mark gate_nobody = {.inside = UINTPTR_MAX};
 __thread struct gate_mark *gate_mark_mine = &gate_nobody;
+__thread bool gate_overlaps_mine;
 
 static pthread_key_t gate_key;
 static bool gate_key_made;
@@ -436,6 +437,8 @@ static void gate_pass_in_turn(struct gate_pass *pass)
         uint64_t lease = atomic_load(&gate->lease);
         if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token)) {
             pass->lease = lease;
+            if ((lease & GATE_SLOW) && !pass->overlaps && !pass->outside)
+                meter_mark(gate, pass, false); /* what could not be marked behind */
             return;
         }
         gate_mark_undo(pass);
@@ -450,7 +453,10 @@ static void gate_pass_in_turn(struct gate_pass *pass)
 void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
 {
     int error = errno, cancel;
-    *pass = (struct gate_pass){.here = pass->here, .stream = streams_key(stream, per_thread)};
+    *pass = (struct gate_pass){.here = pass->here,
+                               .stream = streams_key(stream, per_thread),
+                               .overlaps = gate_overlaps_mine};
+    gate_overlaps_mine = false;
     if (!guest_attached() || !guest.turns)
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -497,7 +503,7 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
             if (pass->outside)
                 outside_launched(pass, meter_key_of(pass));
             else
-                meter_after(gate, pass, !guest.overlaps);
+                meter_after(gate, pass);
             gate_late(pass);
         }
         if (guest.gates > 1)

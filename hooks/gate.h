@@ -84,12 +84,14 @@ struct gate_pass {
     uint64_t lease;    /* under which it went in */
     CUstream stream;
     struct context *context;
-    bool outside; /* what is launched stands behind a wait for something outside */
+    bool overlaps; /* it asked to overlap with the one before it: nothing may be put between */
+    bool outside;  /* what is launched stands behind a wait for something outside */
 };
 
 /* The calling thread's record; gate_nobody, which is always inside, until it has one. */
 extern __thread struct gate_mark *gate_mark_mine;
 extern struct gate_mark gate_nobody;
+extern __thread bool gate_overlaps_mine; /* the launch on its way asks to overlap */
 
 /* Everything that cuslice keeps in a program's process, in one place, on pages that forked children
  * find zeroed: a child, even one made by a raw clone, starts as a process that never attached, with
@@ -117,8 +119,6 @@ struct guest {
     _Atomic bool turns;     /* there is a keeper: turns are taken */
     struct gate_mark *_Atomic marks; /* all threads' records */
     _Atomic unsigned captures;       /* streams in capture, as far as hooked calls tell */
-    _Atomic bool overlaps;           /* some launch asked to overlap with the one before it in its
-                                        stream: nothing may be put between, so no markers */
     _Atomic bool moving;             /* the keeper changes rings: stay out of the ledger */
     _Atomic bool full_fence;         /* membarrier is refused here */
     struct lock driver_lock;         /* our own driver calls against contexts that die and captures
@@ -180,7 +180,7 @@ static inline CUstream gate_config_stream(const CUlaunchConfig *config)
     for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
         if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
             config->attrs[i].value.programmaticStreamSerializationAllowed)
-            atomic_store_explicit(&guest.overlaps, true, memory_order_relaxed);
+            gate_overlaps_mine = true;
     return config->hStream;
 }
 

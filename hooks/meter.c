@@ -414,6 +414,8 @@ static struct meter_stream *meter_count(struct meter *meter, uintptr_t key, uint
         if (meter->unmarked) /* a marker in this stream does not tell of them */
             atomic_store(&meter->blind, true);
     }
+    if (meter->out && meter->count == 0 && meter->begun_ns + meter->out_ns < now)
+        meter->begun_ns = now - meter->out_ns; /* no marker will tell: by time it is done */
     if (meter->out == 0) {
         meter->begun_ns = now;
         meter->out_ns = meter->tail_ns = 0;
@@ -494,28 +496,30 @@ static void meter_record(struct meter *meter, const struct gate_pass *pass,
     lock_put(&meter->lock);
 }
 
-void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark)
+void meter_after(struct gate *gate, const struct gate_pass *pass)
 {
     struct meter *meter = &gate->meter;
     uintptr_t key = meter_key_of(pass);
     uint64_t bound = meter_bound(gate);
     struct meter_place place = {0};
     lock_take(&meter->lock);
-    const struct meter_stream *stream = meter_count(meter, key, clock_now());
-    if (meter->unmarked >= meter_every(meter, stream, bound) && may_mark)
+    struct meter_stream *stream = meter_count(meter, key, clock_now());
+    stream->overlaps |= pass->overlaps;
+    if (meter->unmarked >= meter_every(meter, stream, bound) && !stream->overlaps)
         place = meter_take_place(meter, key, pass->context);
     lock_put(&meter->lock);
     if (place.marker)
         meter_record(meter, pass, &place);
 }
 
-void meter_mark(struct gate *gate, const struct gate_pass *pass)
+void meter_mark(struct gate *gate, const struct gate_pass *pass, bool waits)
 {
     struct meter *meter = &gate->meter;
     uintptr_t key = meter_key_of(pass);
     struct meter_place place = {0};
     lock_take(&meter->lock);
-    if (meter->last == key && !guest.overlaps)
+    const struct meter_stream *stream = meter_find(meter, key);
+    if (meter->last == key && (waits || (stream && stream->overlaps)))
         place = meter_take_place(meter, key, pass->context);
     lock_put(&meter->lock);
     if (place.marker)
@@ -540,9 +544,18 @@ static void meter_reset(struct meter *meter, uint64_t now)
     meter->done_ns = now;
 }
 
+/* All that is out has just been found done. Where no marker tells how long launches take, that is
+ * what there is to learn from. */
+static void meter_learn_all(struct meter *meter, uint64_t now)
+{
+    if (meter->out && meter->count == 0 && !meter->mixed && now > meter->begun_ns)
+        meter_learn_unit(meter, meter->only, (now - meter->begun_ns) / meter->out, false);
+}
+
 void meter_clear(struct gate *gate)
 {
     lock_take(&gate->meter.lock);
+    meter_learn_all(&gate->meter, clock_now());
     meter_reset(&gate->meter, clock_now());
     lock_put(&gate->meter.lock);
 }
@@ -594,6 +607,8 @@ bool meter_synced(struct gate *gate, uint64_t before, CUstream done, const struc
     bool all = covers && meter->total == before;
     if (all && meter->count == 1 && meter->unmarked == 0 && meter->marker[meter->first].ready)
         meter_learn(meter, &meter->marker[meter->first], 0, false, now);
+    if (all)
+        meter_learn_all(meter, now);
     if (all)
         meter_reset(meter, now);
     meter->relaxed = false;

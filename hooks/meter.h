@@ -39,6 +39,8 @@ struct meter_stream {
     uintptr_t key;    /* 0 = free */
     uint64_t unit_ns; /* what one launch takes, as learnt; 0 = not known */
     unsigned out;     /* launches not known to be done */
+    bool overlaps;    /* some launch asked to overlap with the one before it: no marker goes behind
+                         a launch, since the next may be such a one */
     uint64_t used;    /* meter.total at the last launch: the one longest unused is given up first */
 };
 
@@ -80,11 +82,12 @@ void meter_before(struct gate *gate, const struct gate_pass *pass);
 /* One name for each stream, whatever it is called. */
 uintptr_t meter_key_of(const struct gate_pass *pass);
 
-/* Puts a marker behind what the stream was given so far, if it has none. */
-void meter_mark(struct gate *gate, const struct gate_pass *pass);
+/* Puts a marker behind what the stream was given so far, if it is a stream that cannot be marked
+ * behind each launch, or one that is about to wait (`waits`). */
+void meter_mark(struct gate *gate, const struct gate_pass *pass, bool waits);
 
-/* Behind a launch, in the same passage of the gate. `may_mark`: a marker may go here. */
-void meter_after(struct gate *gate, const struct gate_pass *pass, bool may_mark);
+/* Behind a launch, in the same passage of the gate. */
+void meter_after(struct gate *gate, const struct gate_pass *pass);
 
 /* A synchronising call returned: on one stream, on all of a context, or on something else. True
  * when no work is left that the meter knows of. `before`: meter.total when the call began; what was

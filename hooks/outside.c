@@ -108,7 +108,7 @@ void outside_before(bool waits, CUstream stream, bool per_thread)
 {
     struct gate_pass pass;
     if (waits && outside_pass(&pass, stream, per_thread))
-        meter_mark(pass.gate, &pass);
+        meter_mark(pass.gate, &pass, true);
 }
 
 void outside_after(CUresult rc, bool waits, CUstream stream, bool per_thread)

@@ -136,4 +136,32 @@ def check_handover():
     check(any(handover() for _ in range(2 * TRIES)), "the GPU is idle between turns")
 
 
-farm.run(check_queues, check_mixed, check_unannounced, check_handover)
+def overlapping(every, preload=True):
+    """A client whose kernels ask to overlap with the one before them, beside another: how much its
+    kernels were shortened by that (us, the lower quartile), and its turns."""
+    with farm.Farm(QUANTUM="10ms", preload=preload,
+                   sim={"SWITCH": "0", "OVERLAP": "50us", "CAPACITY": "128"}) as place:
+        a, b = place.worker("a"), place.worker("b")
+        farm.together([(a, "overlapping 2000 200000 %d" % every), (b, "loop 2000 200000 8")], 30)
+        trace = place.trace()
+        saved = sorted(200000 - (c.end - c.start) for c in trace.commands() if c.client == "a")
+        if not preload:
+            return part(saved, 0.25) / 1000, 0, 0
+        start, end = farm.window(trace, "ab", 300 * MS)
+        found = sorted(t.end - t.start for t in trace.turns()
+                       if start <= t.start and t.end <= end and t.client == "a")
+    print("kernels that overlap, each %dth does not: shortened by %.0f us; %d turns of 10 ms last "
+          "%.2f ms (median)" % (every, part(saved, 0.25) / 1000, len(found),
+                                part(found, 0.5) / MS), flush=True)
+    return part(saved, 0.25) / 1000, len(found), part(found, 0.5) / MS
+
+
+def check_overlapping():
+    """Nothing is put between them, and their slices end in time all the same."""
+    for every in (0, 8):
+        tries = [overlapping(every) for _ in range(TRIES)]
+        check(max(t[0] for t in tries) > 25, "the kernels do not overlap any more")
+        check(min(t[2] for t in tries) < 11.5, "their slices end late")
+
+
+farm.run(check_queues, check_mixed, check_unannounced, check_overlapping, check_handover)

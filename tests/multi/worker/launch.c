@@ -195,6 +195,37 @@ static void launch_loop(struct job *job)
     job_answer(job, "%d %llu", (int)loop.rc, (unsigned long long)loop.count);
 }
 
+/* overlapping MS NS EVERY [STREAM]: kernels for so long that ask to overlap with the one before;
+ * each EVERYth (0: none) does not; `result count` */
+static void launch_overlapping(struct job *job)
+{
+    uint64_t until = worker_now() + job_number(job, 1, 0) * MS, ns = job_number(job, 2, 0);
+    uint64_t every = job_number(job, 3, 0), count = 0;
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = worker_stream(job_number(job, 4, 4)),
+                             .attrs = &attribute};
+    void *arguments[] = {&ns};
+    CUresult rc = CUDA_SUCCESS;
+
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    while (rc == CUDA_SUCCESS && worker_now() < until) {
+        config.numAttrs = !every || ++count % every ? 1 : 0;
+        rc = cu.cuLaunchKernelEx(&config, worker.spin, arguments, NULL);
+        count += !every;
+        if (rc == CUDA_SUCCESS && count % 500 == 0)
+            rc = cu.cuStreamSynchronize(config.hStream);
+    }
+    if (rc == CUDA_SUCCESS)
+        rc = cu.cuStreamSynchronize(config.hStream);
+    job_answer(job, "%d %llu", (int)rc, (unsigned long long)count);
+}
+
 /* crowd MS NS BATCH THREADS: the same in several threads, each with a stream of its own */
 static void launch_crowd(struct job *job)
 {
@@ -387,21 +418,10 @@ static void launch_pad(struct job *job)
 }
 
 const struct command commands_launch[] = {
-    {"spin", launch_spin},
-    {"hold", launch_hold},
-    {"release", launch_release},
-    {"await", launch_await},
-    {"hostfn", launch_hostfn},
-    {"share", launch_share},
-    {"follow", launch_follow},
-    {"flagged", launch_flagged},
-    {"sync", launch_sync},
-    {"loop", launch_loop},
-    {"crowd", launch_crowd},
-    {"bursts", launch_bursts},
-    {"fault", launch_fault},
-    {"query", launch_query},
-    {"call", launch_call},
-    {"pad", launch_pad},
-    {NULL, NULL},
+    {"spin", launch_spin},     {"hold", launch_hold},       {"release", launch_release},
+    {"await", launch_await},   {"hostfn", launch_hostfn},   {"share", launch_share},
+    {"follow", launch_follow}, {"flagged", launch_flagged}, {"sync", launch_sync},
+    {"loop", launch_loop},     {"crowd", launch_crowd},     {"overlapping", launch_overlapping},
+    {"bursts", launch_bursts}, {"fault", launch_fault},     {"query", launch_query},
+    {"call", launch_call},     {"pad", launch_pad},         {NULL, NULL},
 };
