@@ -7,6 +7,7 @@
 
 #include "policy.h"
 #include "room.h"
+#include "slot.h"
 
 #define MS CLOCK_MS
 #define QUANTUM (20 * MS)
@@ -614,6 +615,114 @@ static void test_damage_to_a_slot_heals(void)
     end();
 }
 
+/* Whether another client is due is asked without moving anything. */
+static void test_due(void)
+{
+    begin();
+    uint64_t token = take(&a);
+    room_pass(QUANTUM);
+    CHECK(!ring_due(&a, token)); /* nobody else wants it */
+    ring_want(&b);
+    CHECK(ring_due(&a, token));
+    CHECK_EQ(shared->token, token);
+    CHECK(!ring_due(&a, token + 1));
+    end();
+}
+
+/* Who is likely to be next is woken once, and again when the pass is put off. */
+static void test_expecting(void)
+{
+    begin();
+    uint64_t token = take(&a), due = room_clock() + 2 * MS;
+    ring_want(&b);
+    ring_want(&c);
+    uint32_t next = ring_news(&b), further = ring_news(&c);
+    ring_expect(&a, token, due);
+    CHECK_EQ(ring_news(&b), next + 1);
+    ring_expect(&a, token, due + MS / 2);
+    CHECK_EQ(ring_news(&b), next + 1);
+    CHECK_EQ(ring_me(&a)->due_ns, due + MS / 2);
+    ring_expect(&a, token, due + 3 * MS);
+    CHECK_EQ(ring_news(&b), next + 2);
+    CHECK_EQ(ring_news(&c), further);
+    end();
+}
+
+/* Without a time to look for, or on crowded CPUs, there is no close look. */
+static void test_nothing_to_look_for(void)
+{
+    begin();
+    uint64_t token = take(&a);
+    ring_want(&b);
+    CHECK(!ring_wait_close(&b)); /* nothing said */
+    ring_expect(&a, token, room_clock() - MS);
+    CHECK(!ring_wait_close(&b)); /* long past */
+    ring_expect(&a, token, room_clock() + CLOCK_S);
+    CHECK(!ring_wait_close(&b)); /* far off */
+    ring_expect(&a, token, room_clock());
+    shared->crowded_ns = room_clock() + MS;
+    CHECK(!ring_wait_close(&b)); /* crowded */
+    CHECK_EQ(shared->close_ns, 0);
+    CHECK_EQ(ring_me(&b)->looking, 0);
+    end();
+}
+
+/* A passer that finds the flag up does not wake; the flag of somebody who died is taken down. */
+static void test_looking(void)
+{
+    begin();
+    uint64_t token = take(&a);
+    ring_want(&b);
+    ring_me(&b)->looking = 1;
+    uint32_t news = ring_news(&b);
+    CHECK_EQ(ring_pass(&a, &token, false), 0);
+    CHECK_EQ(ring_news(&b), news + 1); /* a later sleep would not begin */
+    CHECK_EQ(holder(), b.slot);
+    unsigned slot = b.slot;
+    room_die(&b);
+    ring_me(&a)->wake++;
+    slot_reap(&a.segment, slot);
+    room_join(&b, "beta", 100);
+    CHECK_EQ(b.slot, slot);
+    CHECK_EQ(ring_me(&b)->looking, 0);
+    end();
+}
+
+static void *look_closely(void *arg)
+{
+    bool *seen = arg;
+    *seen = ring_wait_close(&b);
+    return NULL;
+}
+
+/* Another thread passes while one looks closely: it sees that without being woken. A busy machine
+ * may keep it from looking in time, so one of many turns will do. */
+static void test_close_look(void)
+{
+    bool seen = false;
+    begin();
+    clock_fake(NULL);
+    for (int turn = 0; turn < 200 && !seen; turn++) {
+        pthread_t thread;
+        uint64_t token = take(&a), due = clock_after(MS);
+        ring_want(&b);
+        shared->crowded_ns = 0;
+        ring_expect(&a, token, due);
+        REQUIRE(pthread_create(&thread, NULL, look_closely, &seen) == 0);
+        while (clock_now() < due)
+            ;
+        CHECK_EQ(ring_pass(&a, &token, false), 0);
+        pthread_join(thread, NULL);
+        seen = seen && shared->close_ns > 0;
+        CHECK_EQ(ring_me(&b)->looking, 0);
+        REQUIRE(ring_look(&b, &token) == 1);
+        ring_claim(&b, token);
+        CHECK_EQ(ring_pass(&b, &token, false), 0);
+    }
+    CHECK(seen);
+    end();
+}
+
 static void test_tending(void)
 {
     char path[SEGMENT_PATH_MAX], aside[SEGMENT_PATH_MAX + 8];
@@ -1040,6 +1149,11 @@ int main(void)
     TEST(test_wiped_token_is_nobodys);
     TEST(test_idle_time_is_free);
     TEST(test_damage_to_a_slot_heals);
+    TEST(test_due);
+    TEST(test_expecting);
+    TEST(test_nothing_to_look_for);
+    TEST(test_looking);
+    TEST(test_close_look);
     TEST(test_tending);
     TEST(test_name_of_the_holder);
     TEST(test_givers_race);
