@@ -18,6 +18,7 @@
 
 #include "clock.h"
 #include "mapfile.h"
+#include "ring.h"
 #include "slot.h"
 
 static int admin_refuse(int error, const char *what, char *reason, size_t size)
@@ -134,6 +135,15 @@ static int admin_change_tenant(struct cuslice_segment *shared, const char *key,
     return 0;
 }
 
+/* So that who sleeps until something happens looks at its settings now: every client, since a
+ * change to one tenant is news for those who wait beside it. */
+static void admin_wake(struct cuslice_segment *shared)
+{
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = atomic_load(&shared->attached[w]); left; left &= left - 1)
+            ring_poke(shared, w * 64 + (unsigned)__builtin_ctzll(left));
+}
+
 int admin_change(struct segment *segment, const char *key, struct admin_change *changes,
                  unsigned count)
 {
@@ -141,6 +151,7 @@ int admin_change(struct segment *segment, const char *key, struct admin_change *
 
     if (!key) {
         admin_change_ring(segment->shared, changes, count);
+        admin_wake(segment->shared);
         return 0;
     }
     snprintf(spec.key, sizeof(spec.key), "%s", key);
@@ -150,6 +161,8 @@ int admin_change(struct segment *segment, const char *key, struct admin_change *
         return rc;
     rc = admin_change_tenant(segment->shared, key, changes, count);
     tenant_unlock(segment, &spec);
+    if (rc == 0)
+        admin_wake(segment->shared);
     return rc;
 }
 

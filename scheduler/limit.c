@@ -25,6 +25,8 @@
  *
  * The limit may change at any time. Whoever finds `limit_rate` to be another exchanges it and
  * converts what is owed, once; one that dies in between leaves a debt in terms of the old limit.
+ * Where there was no limit before (0), what was used until then is free: the first charge is not
+ * booked.
  */
 #include "limit.h"
 
@@ -80,7 +82,7 @@ static uint64_t limit_saved(const struct cuslice_segment *shared, uint64_t paid,
 static void limit_convert(struct cuslice_tenant *t, uint32_t ppm, uint64_t now)
 {
     uint32_t rate = atomic_load(&t->limit_rate);
-    if (rate == ppm || !atomic_compare_exchange_strong(&t->limit_rate, &rate, ppm))
+    if (rate == ppm || rate == 0 || !atomic_compare_exchange_strong(&t->limit_rate, &rate, ppm))
         return;
     if (rate < LIMIT_LEAST || rate > LIMIT_NONE)
         return;
@@ -129,11 +131,20 @@ uint64_t limit_end(struct cuslice_segment *shared, struct cuslice_tenant *tenant
     return from + left / rest * ppm + left % rest * ppm / rest;
 }
 
+/* Whether there was none before; from now on there is. */
+static bool limit_begins(struct cuslice_tenant *tenant, uint32_t ppm)
+{
+    uint32_t none = 0;
+    return atomic_compare_exchange_strong(&tenant->limit_rate, &none, ppm);
+}
+
 void limit_spend(struct cuslice_segment *shared, struct cuslice_tenant *tenant, uint64_t ns,
                  uint64_t now)
 {
     uint32_t ppm = tenant ? limit_of(tenant) : 0;
-    if (!ppm)
+    if (tenant && !ppm && atomic_load(&tenant->limit_rate))
+        atomic_store(&tenant->limit_rate, 0);
+    if (!ppm || limit_begins(tenant, ppm))
         return;
     uint64_t paid = limit_paid(shared, tenant, ppm, now), next;
     do {

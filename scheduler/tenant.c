@@ -196,6 +196,9 @@ static void tenant_settle(struct cuslice_tenant *t, const struct tenant_spec *sp
         atomic_store(&t->mode, spec->mode);
     if (tenant_ask(t, TENANT_LIMIT, tenant_limit(spec)))
         atomic_store(&t->limit_ppm, tenant_limit(spec));
+    uint32_t never = 0; /* in force from the start, so that all use counts */
+    if (limit_of(t))
+        atomic_compare_exchange_strong(&t->limit_rate, &never, limit_of(t));
     if (tenant_ask(t, TENANT_PRIORITY, spec->priority))
         atomic_store(&t->priority, spec->priority);
     if (tenant_ask(t, TENANT_MEM_LIMIT, spec->mem_limit))

@@ -209,6 +209,37 @@ def check_weight_and_quantum():
         farm.between(turns[len(turns) // 2] / MS, 5, 18, "length of b's turn with slices of 10 ms")
 
 
+def check_limit_and_priority():
+    """A limit given to one that is alone, then taken back; then a class above a busy neighbour's."""
+    with farm.Farm(QUANTUM="20ms") as place:
+        a = place.worker("a")
+        future = a.post("loop 14000 500000 4")
+        time.sleep(1)
+        limited = farm.now() + 500 * MS
+        change(place, "--tenant", "a", "--limit", "40")
+        time.sleep(2.5)
+        freed = farm.now()
+        change(place, "--tenant", "a", "--unset", "limit")
+        time.sleep(0.5)
+        b = place.worker("b")
+        change(place, "--tenant", "b", "--priority", "high")
+        above = farm.now()
+        b.ok("loop 2000 500000 4")
+        b.ok("sync")
+        until = farm.now()
+        farm.numbers(future.result(farm.SOON))
+        trace = place.trace()
+        busy = farm.shares(trace.turns(), above + 200 * MS, until - 50 * MS)
+        used = sum(min(r.end, freed) - max(r.start, limited) for r in trace.of("a")
+                   if r.end > limited and r.start < freed)
+        part = 100 * used / (freed - limited)
+        print("a used %.1f %% under its limit; beside a higher class %s" % (part, busy))
+        farm.between(part, 30, 44, "a's part of the time at a limit of 40 %")
+        farm.between(busy.get("b", 0), 90, 99.9, "b's share above a's class")
+        code, out, err = tool(place, "set", "--tenant", "a", "--priority", "urgent")
+        check(code == 2 and "high" in err, "a class that there is not: %d %s" % (code, err))
+
+
 def check_figures():
     """Memory held without use, and refusals, are there to be seen (cases 10 and 21)."""
     with farm.Farm(sim=SIM, MEM_LIMIT=GIB) as place:
@@ -304,4 +335,5 @@ def check_reap():
 
 
 farm.run(check_lowered, check_forms, check_unknown, check_pinned, check_process_cap, check_ceiling,
-         check_weight_and_quantum, check_figures, check_devices, check_permission, check_reap)
+         check_weight_and_quantum,
+         check_limit_and_priority, check_figures, check_devices, check_permission, check_reap)
