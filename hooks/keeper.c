@@ -1,11 +1,13 @@
 /*
  * keeper: one thread, a state per device, no waiting but at the bottom of its loop (see keeper.h).
  *
- * Per device: HOLDING the token (or not) -> CLOSING, when the slice has ended and another client is
- * due: the lease is exchanged, submissions under way return -> DRAINING, until the work of this
- * slice has left the GPU, or the allowance is used up -> passed. A renewed turn skips all of it. It
- * may be revoked between any two steps; every one of them begins by looking whether the token is
- * still what it was. If the process dies here, others find the dead holder by its lock.
+ * Per device: HOLDING the token (or not) -> CLOSING, when the slice has ended, or is about to with
+ * work until then on the GPU, and another client is due: the lease is exchanged, submissions under
+ * way return -> METERING, while the meter's markers tell all there is to know, else DRAINING by an
+ * event over all streams, until the work of this slice has left the GPU, or the allowance is used
+ * up -> passed. A renewed turn skips all of it. It may be revoked between any two steps; every one
+ * of them begins by looking whether the token is still what it was. If the process dies here,
+ * others find the dead holder by its lock.
  *
  * Relenting. Work may wait for what a thread of this process would do next, and that thread stands
  * at the closed gate. So when a drain takes longer than the work should have and threads wait, the
@@ -258,7 +260,7 @@ static bool keeper_look_closely(struct gate *gate, struct keeper *k, uint64_t un
  * it looks less and less often: each look may take a CPU from who has better use for it. */
 static uint64_t keeper_drain_look(const struct keeper *k, uint64_t until, uint64_t now, bool may)
 {
-    uint64_t awake = may ? closely_wake(&k->closely, until) : until;
+    uint64_t awake = may ? closely_wake(&k->closely, until) : until - k->closely.late_ns / 2;
     if (awake > now)
         return awake - now < 2 * KEEPER_LOOK_MOST_NS ? awake : now + KEEPER_LOOK_MOST_NS;
     return now + keeper_patient(now > until ? (now - until) / 4 : 0);
