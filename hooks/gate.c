@@ -556,9 +556,17 @@ void gate_synced(CUresult rc, uint64_t before, CUstream done)
         return;
     bool lost = rc != CUDA_SUCCESS && contexts_check(rc);
     struct gate *gate = gate_current();
-    if (gate && (rc == CUDA_SUCCESS || lost) && guest.mode == CONFIG_ENFORCE &&
-        (atomic_load(&gate->lease) & GATE_SLOW) &&
-        meter_synced(gate, before, lost ? GATE_ALL : done, gate_mark_mine, contexts_note()))
-        gate_idle(gate);
+    if (!gate || (rc != CUDA_SUCCESS && !lost) || guest.mode != CONFIG_ENFORCE) {
+        errno = error;
+        return;
+    }
+    uint64_t lease = atomic_load(&gate->lease);
+    if (lease & GATE_SLOW) {
+        if (meter_synced(gate, before, lost ? GATE_ALL : done, gate_mark_mine, contexts_note()))
+            gate_idle(gate);
+    } else if ((lease & GATE_CLOSED) && meter_out(gate) == 0 &&
+               atomic_load(&gate->meter.total) == before) {
+        gate_burst_end(gate, clock_now()); /* the keeper knew sooner, and has passed already */
+    }
     errno = error;
 }
