@@ -60,6 +60,7 @@ static inline struct cuslice_tenant *deal_client(unsigned slot, unsigned tenant,
     shared->slot[slot].tenant = tenant;
     t->weight = weight;
     t->limit_ppm = limit_percent * 10000;
+    t->limit_rate = limit_of(t); /* from the start, as tenant_settle has it */
     t->priority = priority;
     return t;
 }

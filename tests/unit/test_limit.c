@@ -244,6 +244,29 @@ static void test_change_converts_the_debt(void)
     deal_end();
 }
 
+/* A limit given to one that is at work: what it has used until then is free, from then on not. */
+static void test_begins_while_running(void)
+{
+    struct cuslice_tenant *t;
+
+    deal_begin(20 * MS);
+    t = deal_client(0, 0, 100, 100, CUSLICE_NORMAL);
+    limit_spend(shared, t, S, deal_now);
+    t->limit_ppm = 400000;
+    limit_spend(shared, t, S, deal_now); /* a turn that began long before */
+    CHECK_EQ(limit_until(shared, t, deal_now), 0);
+    limit_spend(shared, t, 100 * MS, deal_now);
+    uint64_t held = limit_until(shared, t, deal_now) - deal_now;
+    CHECK(held > 50 * MS && held < 300 * MS); /* 100 ms cost 250, less what was saved */
+    t->limit_ppm = LIMIT_NONE;
+    limit_spend(shared, t, S, deal_now);
+    t->limit_ppm = 400000;
+    limit_spend(shared, t, S, deal_now);
+    limit_spend(shared, t, MS, deal_now);
+    CHECK(limit_until(shared, t, deal_now) <= deal_now + 300 * MS);
+    deal_end();
+}
+
 /* Whatever the file holds, a limited tenant goes on within what the longest turn would cost. */
 static void test_garbage_heals(void)
 {
@@ -315,6 +338,7 @@ int main(void)
     TEST(test_two_clients_one_limit);
     TEST(test_light_use_is_not_delayed);
     TEST(test_change_converts_the_debt);
+    TEST(test_begins_while_running);
     TEST(test_garbage_heals);
     TEST(test_random_histories);
     return test_result();

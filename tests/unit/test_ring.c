@@ -970,7 +970,7 @@ static void test_limit_holds_back(void)
     uint64_t token, mine;
 
     begin();
-    ring_tenant(&b)->limit_ppm = 250000;
+    ring_tenant(&b)->limit_ppm = ring_tenant(&b)->limit_rate = 250000;
     CHECK(ring_limited(&b) && !ring_limited(&a));
     token = take(&b);
     CHECK(ring_cut(&a, token) == CLOCK_NEVER);
