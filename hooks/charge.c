@@ -169,6 +169,17 @@ bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes,
     return charge_ask(charge, gate, asked);
 }
 
+bool charge_others(struct gate *gate)
+{
+    struct gate_mark *mark;
+    struct cuslice_tenant *tenant = ring_tenant(charge_get(gate, &mark));
+    unsigned members = 0;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        members += (unsigned)__builtin_popcountll(atomic_load(&tenant->members[w]));
+    charge_put(mark);
+    return members > 1;
+}
+
 /* Whose an allocation is matters with several contexts: it goes when its context goes. */
 bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t bytes)
 {

@@ -43,6 +43,10 @@ bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t b
  * event, since the caller knows another way. */
 bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes, uint64_t asked);
 
+/* Whether other processes are in the tenant, whose reservations may be larger than what they come
+ * to. */
+bool charge_others(struct gate *gate);
+
 /* After the driver's answer: true when it should be asked again, because memory of a client that
  * died lately may be on its way back. Sleeps a little before. */
 bool charge_again(struct charge *charge, CUresult rc);

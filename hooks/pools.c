@@ -37,6 +37,9 @@
 /* How long a request near the cap waits for those that are under way. */
 #define POOLS_SAY_NS (60 * CLOCK_S)
 #define POOLS_PATIENCE_NS (100 * CLOCK_MS)
+/* How long it waits for those of other processes, and how often it tries meanwhile. */
+#define POOLS_TRY_NS (20 * CLOCK_MS)
+#define POOLS_TRY_EVERY_NS 200000
 /* How long the end of a pool waits for those who are asking the driver about it. */
 #define POOLS_ASKING_NS CLOCK_S
 
@@ -293,6 +296,19 @@ static void pools_quiet(const struct pool *pool)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
+/* Other processes' reservations too are larger than what comes of them, for as long as their calls
+ * take. */
+static bool pools_try(struct pools_take *take, struct gate *gate, uint64_t growth)
+{
+    uint64_t deadline = clock_after(POOLS_TRY_NS);
+    while (charge_others(gate) && clock_now() < deadline) {
+        nanosleep(&(struct timespec){.tv_nsec = POOLS_TRY_EVERY_NS}, NULL);
+        if (charge_reserve_on(&take->charge, gate, growth, 0))
+            return true;
+    }
+    return false;
+}
+
 /* One at a time, with all that can be had. True when reserved; the lock stays with the caller. */
 static bool pools_reserve_alone(struct pools_take *take, struct pool *pool, uint64_t bytes)
 {
@@ -304,7 +320,8 @@ static bool pools_reserve_alone(struct pools_take *take, struct pool *pool, uint
         return true;
     pools_trim(pool);
     pools_settle_pool(pool, 0);
-    if (charge_reserve_on(&take->charge, gate, pools_growth(pool, bytes), bytes))
+    if (pools_try(take, gate, pools_growth(pool, bytes)) ||
+        charge_reserve_on(&take->charge, gate, pools_growth(pool, bytes), bytes))
         return true;
     lock_put(&pool->alone);
     return false;
