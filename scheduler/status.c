@@ -316,6 +316,16 @@ static void status_settle_orphans(struct status_ring *ring)
             ring->tenant[i].orphaned = ring->tenant[i].imported;
 }
 
+/* Nobody has come by yet to take it out of the books: what it had exported is left behind now. */
+static void status_read_dead(const struct cuslice_slot *from, const int *place,
+                             struct status_ring *ring)
+{
+    uint32_t tenant = STATUS_LOAD(from->tenant);
+    ring->dead++;
+    if (tenant < CUSLICE_TENANTS && place[tenant] >= 0)
+        ring->tenant[place[tenant]].orphaned += STATUS_LOAD(from->exported);
+}
+
 void status_read(const struct status_file *file, struct status_ring *ring)
 {
     const struct cuslice_segment *segment = file->segment;
@@ -330,7 +340,7 @@ void status_read(const struct status_file *file, struct status_ring *ring)
         if (STATUS_LOAD(slot->joined_ns) == 0)
             continue;
         if (mapfile_locked(file->fd, CUSLICE_LOCK_SLOT(i)) <= 0) {
-            ring->dead++;
+            status_read_dead(slot, place, ring);
             continue;
         }
         struct status_client *client = &ring->client[ring->clients];

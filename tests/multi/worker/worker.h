@@ -83,5 +83,6 @@ extern const struct command commands_memory[];
 extern const struct command commands_capture[];
 extern const struct command commands_handles[];
 extern const struct command commands_process[];
+extern const struct command commands_share[];
 
 #endif
