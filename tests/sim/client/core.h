@@ -273,4 +273,10 @@ void pool_trim_all(void);
 /* cuMemFree of a pool's block; false: not one. */
 CUresult pool_free_now(uint64_t address, void *owner);
 
+/* --- visible.c: CUDA_VISIBLE_DEVICES --- */
+void visible_open(void);
+unsigned visible_count(void);
+/* The device with this ordinal, -1 when there is none. */
+int visible_device(int ordinal);
+
 #endif

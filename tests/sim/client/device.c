@@ -162,7 +162,7 @@ CUresult cuDeviceGetCount(int *count)
     if (!result && !count)
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
-        *count = (int)sim.devices;
+        *count = (int)visible_count();
     return result;
 }
 
@@ -171,9 +171,9 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     CUresult result;
 
     ENTRY();
-    result = device_enter(ordinal, device);
+    result = device_enter(visible_device(ordinal), device);
     if (!result)
-        *device = ordinal;
+        *device = visible_device(ordinal);
     return result;
 }
 
@@ -346,9 +346,9 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
         sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3 &&
         (domain = 0, sscanf(pciBusId, "%x:%x.%x", &bus, &slot, &function)) != 3)
         return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < sim.devices && !domain && !slot && !function; i++)
-        if (identity_bus(i) == bus) {
-            *dev = (CUdevice)i;
+    for (unsigned i = 0; i < visible_count() && !domain && !slot && !function; i++)
+        if (identity_bus((unsigned)visible_device((int)i)) == bus) {
+            *dev = visible_device((int)i);
             return CUDA_SUCCESS;
         }
     return CUDA_ERROR_INVALID_DEVICE;

@@ -183,6 +183,7 @@ static int start_connect(void)
     start_socket_inode = fstat(start_socket, &st) ? 0 : st.st_ino;
     sim.client = connection.welcome.client;
     sim.devices = sim.board->devices;
+    visible_open();
     return 0;
 }
 
@@ -191,7 +192,7 @@ static CUresult start_once(void)
     int error;
 
     if (sim.alive)
-        return sim.devices ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+        return visible_count() ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
     error = start_connect();
     if (error) {
         sim_log("cannot reach the device: %s", strerror(-error));
@@ -202,7 +203,7 @@ static CUresult start_once(void)
         return error == -EUSERS || error == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY
                                                     : CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    if (!sim.devices)
+    if (!visible_count())
         return CUDA_ERROR_NO_DEVICE;
     thread_open();
     atomic_store(&sim.ready, true);
