@@ -6,11 +6,14 @@
  *                                         timed, after every BATCH of them
  *   threads N COUNT                       COUNT calls in each of N threads at once; answered by the
  *                                         CPU time of all
+ *   memory-threads N LIVE COUNT           the next, in each of N threads at once, each with LIVE of
+ *                                         its own; answered by the CPU time of all
  *   memory LIVE COUNT                     pairs of cuMemFree and cuMemAlloc, each on one of LIVE
  *                                         allocations picked at random
  *
  * Each is answered by the nanoseconds that all COUNT took together. Prints "ready" first; the end
- * of the input is its end. A plain CUDA client, the legacy stream, one thread but for `threads`.
+ * of the input is its end. A plain CUDA client, the legacy stream, one thread but for `threads`
+ * and `memory-threads`.
  */
 #include "client.h"
 
@@ -19,18 +22,31 @@
 #define CALL_BYTES 4096u
 #define CALL_LIVE_MAX 1000000u
 #define CALL_THREADS_MAX 64u
+#define CALL_MEMORY_THREADS_MAX 8u
 
 typedef CUresult call_launch_function(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
                                       unsigned, unsigned, CUstream, void **, void **);
+
+struct call_live {
+    CUdeviceptr *pointer;
+    unsigned count;
+    uint32_t random;
+};
 
 struct call {
     struct client client;
     call_launch_function *direct;
     call_launch_function *looked_up;
-    CUdeviceptr *live;
-    unsigned live_count;
-    uint32_t random;
+    struct call_live live;
 };
+
+static struct call_live call_live_make(unsigned most)
+{
+    struct call_live live = {.pointer = calloc(most, sizeof *live.pointer), .random = 1};
+
+    CHECK(live.pointer, "no memory");
+    return live;
+}
 
 static void call_open(struct call *call)
 {
@@ -43,9 +59,7 @@ static void call_open(struct call *call)
     CHECK(function, "the driver has no cuLaunchKernel");
     *(void **)&call->looked_up = function;
     call->direct = cuLaunchKernel;
-    call->live = calloc(CALL_LIVE_MAX, sizeof *call->live);
-    CHECK(call->live, "no memory");
-    call->random = 1;
+    call->live = call_live_make(CALL_LIVE_MAX);
 }
 
 /* One launch untimed first: what happens once per thread or per turn is not a launch's cost. */
@@ -74,6 +88,7 @@ struct call_thread {
     const struct call *call;
     pthread_barrier_t *together;
     uint64_t count;
+    unsigned live;
     uint64_t ns; /* of its CPU time */
 };
 
@@ -103,7 +118,62 @@ static void *call_thread_run(void *arg)
     return NULL;
 }
 
-static uint64_t call_threads(const struct call *call, unsigned n, uint64_t count)
+static void call_keep(struct call_live *live, unsigned count)
+{
+    while (live->count < count)
+        CHECK_CU(cuMemAlloc(&live->pointer[live->count++], CALL_BYTES));
+    while (live->count > count)
+        CHECK_CU(cuMemFree(live->pointer[--live->count]));
+}
+
+static unsigned call_pick(struct call_live *live)
+{
+    live->random = live->random * 1664525u + 1013904223u;
+    return (unsigned)((uint64_t)live->random * live->count >> 32);
+}
+
+static CUresult call_pairs(struct call_live *live, uint64_t count)
+{
+    CUresult bad = CUDA_SUCCESS;
+
+    for (uint64_t i = 0; i < count; i++) {
+        CUdeviceptr *one = &live->pointer[call_pick(live)];
+        bad |= cuMemFree(*one);
+        bad |= cuMemAlloc(one, CALL_BYTES);
+    }
+    return bad;
+}
+
+static uint64_t call_memory(struct call_live *live, unsigned kept, uint64_t count)
+{
+    call_keep(live, kept);
+    uint64_t start = client_now();
+    CUresult bad = call_pairs(live, count);
+    uint64_t ns = client_now() - start;
+    CHECK_CU(bad);
+    return ns;
+}
+
+static void *call_memory_run(void *arg)
+{
+    struct call_thread *thread = arg;
+    struct call_live live = call_live_make(thread->live);
+
+    client_adopt(&thread->call->client);
+    call_keep(&live, thread->live);
+    CHECK_CU(call_pairs(&live, thread->count / 10)); /* what happens once, and cold caches */
+    pthread_barrier_wait(thread->together);
+    uint64_t start = call_cpu_time();
+    CUresult bad = call_pairs(&live, thread->count);
+    thread->ns = call_cpu_time() - start;
+    CHECK_CU(bad);
+    call_keep(&live, 0);
+    free(live.pointer);
+    return NULL;
+}
+
+static uint64_t call_threads(const struct call *call, void *(*run)(void *), unsigned n,
+                             unsigned live, uint64_t count)
 {
     static struct call_thread thread[CALL_THREADS_MAX];
     pthread_t id[CALL_THREADS_MAX];
@@ -112,8 +182,8 @@ static uint64_t call_threads(const struct call *call, unsigned n, uint64_t count
 
     CHECK(pthread_barrier_init(&together, NULL, n) == 0, "no barrier");
     for (unsigned i = 0; i < n; i++) {
-        thread[i] = (struct call_thread){call, &together, count, 0};
-        id[i] = client_thread(call_thread_run, &thread[i]);
+        thread[i] = (struct call_thread){call, &together, count, live, 0};
+        id[i] = client_thread(run, &thread[i]);
     }
     for (unsigned i = 0; i < n; i++) {
         client_thread_join(id[i]);
@@ -121,36 +191,6 @@ static uint64_t call_threads(const struct call *call, unsigned n, uint64_t count
     }
     pthread_barrier_destroy(&together);
     CHECK_CU(cuCtxSynchronize());
-    return ns;
-}
-
-static void call_keep(struct call *call, unsigned live)
-{
-    while (call->live_count < live)
-        CHECK_CU(cuMemAlloc(&call->live[call->live_count++], CALL_BYTES));
-    while (call->live_count > live)
-        CHECK_CU(cuMemFree(call->live[--call->live_count]));
-}
-
-static unsigned call_pick(struct call *call)
-{
-    call->random = call->random * 1664525u + 1013904223u;
-    return (unsigned)((uint64_t)call->random * call->live_count >> 32);
-}
-
-static uint64_t call_memory(struct call *call, unsigned live, uint64_t count)
-{
-    CUresult bad = CUDA_SUCCESS;
-
-    call_keep(call, live);
-    uint64_t start = client_now();
-    for (uint64_t i = 0; i < count; i++) {
-        CUdeviceptr *one = &call->live[call_pick(call)];
-        bad |= cuMemFree(*one);
-        bad |= cuMemAlloc(one, CALL_BYTES);
-    }
-    uint64_t ns = client_now() - start;
-    CHECK_CU(bad);
     return ns;
 }
 
@@ -167,11 +207,15 @@ static void call_answer(struct call *call, const char *line)
             call_launch(call, strcmp(way, "direct") ? call->looked_up : call->direct, count, batch);
     } else if (sscanf(line, "threads %u %llu", &threads, &count) == 2) {
         CHECK(threads && threads <= CALL_THREADS_MAX && count, "out of range: %s", line);
-        ns = call_threads(call, threads, count);
+        ns = call_threads(call, call_thread_run, threads, 0, count);
+    } else if (sscanf(line, "memory-threads %u %u %llu", &threads, &live, &count) == 3) {
+        CHECK(threads && threads <= CALL_MEMORY_THREADS_MAX && live && count, "out of range: %s",
+              line);
+        ns = call_threads(call, call_memory_run, threads, live, count);
     } else {
         CHECK(sscanf(line, "memory %u %llu", &live, &count) == 2, "cannot read: %s", line);
         CHECK(live && live <= CALL_LIVE_MAX && count, "out of range: %s", line);
-        ns = call_memory(call, live, count);
+        ns = call_memory(&call->live, live, count);
     }
     printf("%llu\n", (unsigned long long)ns);
     fflush(stdout);
@@ -187,6 +231,6 @@ int main(void)
     fflush(stdout);
     while (fgets(line, sizeof line, stdin))
         call_answer(&call, line);
-    call_keep(&call, 0);
+    call_keep(&call.live, 0);
     return 0;
 }

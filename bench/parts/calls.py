@@ -8,7 +8,7 @@ from parts.stage import Failed, output
 
 # Many short rounds: most of them then run without another program's turn on the CPU in between.
 LAUNCH_ROUNDS = 101
-MEMORY_ROUNDS = 51
+MEMORY_ROUNDS = 31
 GPU_LAUNCH_ROUNDS = 15
 THREAD_ROUNDS = 51
 FLAT_ROUNDS = 301  # short ones: the figure is a small difference
@@ -19,7 +19,10 @@ VARIABLES = 200
 START_COUNT = 400
 START_LIMIT_MS = 0.3
 LIVE = (1, 1000, 100000)
-PAIRS = 10000
+PAIRS = 200000  # enough for caches to be warm in most of a round
+PAIRS_MANY = 20000  # with many processes in the tenant
+MEMORY_THREADS = 8
+TENANTS = (8, 256)
 
 
 def cpus():
@@ -29,7 +32,7 @@ def cpus():
 class Launches:
     """One of them per way of running the client; all alive at once, each with a ring of its own."""
 
-    def __init__(self, stage, preload, neighbours=0, pinned=True, **variables):
+    def __init__(self, stage, preload, neighbours=0, pinned=True, theirs="b", **variables):
         driver = "gpu" if stage.gpu else "stub"
         ring = stage.directory() if preload else None
         command = [stage.program("call_client")]
@@ -38,7 +41,7 @@ class Launches:
             cpu=cpus()[-1] if pinned else None)
         self.client.ready()
         for _ in range(neighbours):
-            idle = stage.client(command, stage.environment(driver, ring, CUSLICE_TENANT="b"),
+            idle = stage.client(command, stage.environment(driver, ring, CUSLICE_TENANT=theirs),
                                 cpu=cpus()[0])
             idle.ready()
 
@@ -47,6 +50,9 @@ class Launches:
 
     def threads(self, n, count):
         return int(self.client.ask("threads %d %d" % (n, count))) / count / n
+
+    def memory_threads(self, n, live, count):
+        return int(self.client.ask("memory-threads %d %d %d" % (n, live, count))) / count / n
 
     def memory(self, live, count):
         return int(self.client.ask("memory %d %d" % (live, count))) / count
@@ -140,21 +146,38 @@ def measure_instructions(stage, report):
 
 
 def measure_memory(stage, report):
-    bare, plain = Launches(stage, False), Launches(stage, True)
-    ring = stage.directory()
-    client = stage.client([stage.program("call_client")],
-                          stage.environment("stub", ring, CUSLICE_MEM_LIMIT="4Gi"), cpu=cpus()[-1])
-    client.ready()
-    capped = Launches.__new__(Launches)
-    capped.client = client
+    """In steady state: each round frees and allocates until the caches are warm."""
+    cap = {"CUSLICE_MEM_LIMIT": "4Gi"}
+    bare = Launches(stage, False)
+    arms = [("no cap", Launches(stage, True), PAIRS),
+            ("cap 4Gi", Launches(stage, True, **cap), PAIRS)]
+    arms += [("cap 4Gi, a tenant of %d processes" % n,
+              Launches(stage, True, neighbours=n - 1, theirs="a", **cap),
+              PAIRS if n <= 8 else PAIRS_MANY) for n in TENANTS]
     for live in LIVE:
         got = {}
         for _ in range(MEMORY_ROUNDS):
-            for name, arm in (("bare", bare), ("plain", plain), ("capped", capped)):
-                got.setdefault(name, []).append(arm.memory(live, PAIRS))
-        for name, text in (("plain", "no cap"), ("capped", "cap 4Gi")):
-            report.add("a free and an allocation, {:,} live, {}".format(live, text), "ns",
+            got.setdefault("bare", []).append(bare.memory(live, PAIRS))
+            for name, arm, pairs in arms:
+                got.setdefault(name, []).append(arm.memory(live, pairs))
+        for name, _, _ in arms:
+            report.add("a free and an allocation, {:,} live, {}".format(live, name), "ns",
                        got[name], got["bare"], "difference")
+    stage.end()
+    measure_memory_threads(stage, report)
+
+
+def measure_memory_threads(stage, report):
+    """In CPU time, as launches of threads are."""
+    bare = Launches(stage, False, pinned=False)
+    capped = Launches(stage, True, pinned=False, CUSLICE_MEM_LIMIT="4Gi")
+    for live in (1, 1000):
+        got = {"bare": [], "capped": []}
+        for _ in range(MEMORY_ROUNDS):
+            for name, arm in (("bare", bare), ("capped", capped)):
+                got[name].append(arm.memory_threads(MEMORY_THREADS, live, PAIRS // 4))
+        report.add("a free and an allocation in each of %d threads, %s live in each, cap 4Gi" % (
+            MEMORY_THREADS, format(live, ",")), "ns of CPU", got["capped"], got["bare"], "difference")
     stage.end()
 
 

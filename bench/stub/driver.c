@@ -3,20 +3,25 @@
  * driver costs is not drowned by what a driver costs. Exports what the benchmark's client and such
  * a layer call; a look-up of anything else says NOT_FOUND.
  *
- * One thread may allocate, no more. All work is done as soon as it is submitted. It must never be
- * taken for a driver: nothing that a program computes with it is right.
+ * Each thread allocates from addresses of its own and gives back to itself. All work is done as
+ * soon as it is submitted. It must never be taken for a driver: nothing that a program computes
+ * with it is right.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STUB_MEMORY (UINT64_C(64) << 30)
 #define STUB_GRAIN UINT64_C(512)
 #define STUB_FREED 131072u
+#define STUB_FIRST UINT64_C(0x7e0000000000)
+#define STUB_THREAD (UINT64_C(64) << 30) /* addresses of one thread */
 
 #define EXPORT __attribute__((visibility("default")))
 /* An address that is somebody's handle and never looked into. */
@@ -24,9 +29,14 @@
 
 static char stub_thing;
 static __thread __attribute__((tls_model("initial-exec"))) CUcontext stub_current;
-static CUdeviceptr stub_next = UINT64_C(0x7f0000000000);
-static CUdeviceptr stub_freed[STUB_FREED];
-static unsigned stub_freed_count;
+
+/* What a thread may hand out: new addresses, and those that it has got back. */
+struct stub_heap {
+    CUdeviceptr next;
+    unsigned count;
+    CUdeviceptr freed[STUB_FREED];
+};
+static __thread __attribute__((tls_model("initial-exec"))) struct stub_heap *stub_heap;
 
 /* ---- Start --------------------------------------------------------------------------------------
  */
@@ -259,22 +269,35 @@ EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
 /* ---- Memory: addresses and nothing behind them --------------------------------------------------
  */
 
+static __attribute__((noinline)) struct stub_heap *stub_heap_make(void)
+{
+    static _Atomic unsigned threads;
+    struct stub_heap *heap = calloc(1, sizeof *heap); /* kept by the thread's pieces for ever */
+    if (heap)
+        heap->next = STUB_FIRST + STUB_THREAD * (atomic_fetch_add(&threads, 1) % 16);
+    return stub_heap = heap;
+}
+
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
-    if (stub_freed_count) {
-        *pointer = stub_freed[--stub_freed_count];
+    struct stub_heap *heap = stub_heap ? stub_heap : stub_heap_make();
+    if (!heap)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (heap->count) {
+        *pointer = heap->freed[--heap->count];
         return CUDA_SUCCESS;
     }
-    *pointer = stub_next;
-    stub_next += (bytes + STUB_GRAIN - 1) / STUB_GRAIN * STUB_GRAIN;
+    *pointer = heap->next;
+    heap->next += (bytes + STUB_GRAIN - 1) / STUB_GRAIN * STUB_GRAIN;
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
-    if (stub_freed_count == STUB_FREED)
+    struct stub_heap *heap = stub_heap ? stub_heap : stub_heap_make();
+    if (!heap || heap->count == STUB_FREED)
         return CUDA_ERROR_UNKNOWN;
-    stub_freed[stub_freed_count++] = pointer;
+    heap->freed[heap->count++] = pointer;
     return CUDA_SUCCESS;
 }
 
