@@ -349,40 +349,40 @@ bool allocs_turn(uint64_t pointer, enum allocs_kind from, enum allocs_kind to)
     return true;
 }
 
-static uint64_t allocs_sweep_one(uint64_t pointer, unsigned owner, uint64_t *exported)
+void allocs_add_gone(struct allocs_gone *gone, enum allocs_kind kind, uint64_t bytes)
+{
+    gone->bytes += bytes;
+    gone->exported += kind == ALLOCS_EXPORTED ? bytes : 0;
+    gone->paged += kind == ALLOCS_PAGED ? bytes : 0;
+}
+
+static void allocs_sweep_one(uint64_t pointer, unsigned owner, struct allocs_gone *gone)
 {
     struct allocs_item item;
-    if (!allocs_peek(pointer, &item) || item.owner != owner ||
-        (item.kind != ALLOCS_OWNED && item.kind != ALLOCS_EXPORTED) || !allocs_take(pointer, &item))
-        return 0;
-    *exported += item.kind == ALLOCS_EXPORTED ? item.bytes : 0;
-    return item.bytes;
+    if (allocs_peek(pointer, &item) && item.owner == owner && allocs_with_context(item.kind) &&
+        allocs_take(pointer, &item))
+        allocs_add_gone(gone, item.kind, item.bytes);
 }
 
-static uint64_t allocs_sweep(struct allocs_piece *piece, uint64_t base, unsigned owner,
-                             uint64_t *exported)
+static void allocs_sweep(struct allocs_piece *piece, uint64_t base, unsigned owner,
+                         struct allocs_gone *gone)
 {
     size_t last = !atomic_load(&piece->words) ? 0 : piece->small ? ALLOCS_WORDS : 1;
-    uint64_t bytes = 0;
     if (atomic_load(&piece->reaching))
-        bytes += allocs_sweep_one(base + ((uint64_t)piece->begins << ALLOCS_GRAIN_SHIFT), owner,
-                                  exported);
+        allocs_sweep_one(base + ((uint64_t)piece->begins << ALLOCS_GRAIN_SHIFT), owner, gone);
     for (size_t i = 0; i < last; i++)
-        bytes += allocs_sweep_one(base + (i << ALLOCS_GRAIN_SHIFT), owner, exported);
-    return bytes;
+        allocs_sweep_one(base + (i << ALLOCS_GRAIN_SHIFT), owner, gone);
 }
 
-uint64_t allocs_take_owner(unsigned owner, uint64_t *exported)
+void allocs_take_owner(unsigned owner, struct allocs_gone *gone)
 {
-    uint64_t bytes = 0;
     for (uint64_t i = 0; i < ALLOCS_LEAVES * ALLOCS_LEAF; i++) {
         struct allocs_piece *piece = allocs_piece(i);
         if (piece)
-            bytes += allocs_sweep(piece, i << ALLOCS_PIECE_SHIFT, owner, exported);
+            allocs_sweep(piece, i << ALLOCS_PIECE_SHIFT, owner, gone);
         else
             i |= ALLOCS_LEAF - 1;
     }
-    return bytes;
 }
 
 void allocs_reset(void)

@@ -17,6 +17,7 @@ enum allocs_kind {
     ALLOCS_POOL_EXPORTED,
     ALLOCS_MAPPED,   /* counted by the memory behind it (physical.c) */
     ALLOCS_IMPORTED, /* another process's; counted as imported */
+    ALLOCS_PAGED,    /* OWNED, and may be paged out (oversubscribe.c) */
 };
 
 /* What is known of an allocation. Bytes are multiples of 512; others are rounded up. */
@@ -45,9 +46,23 @@ bool allocs_peek(uint64_t pointer, struct allocs_item *item);
  * another kind than `from`. */
 bool allocs_turn(uint64_t pointer, enum allocs_kind from, enum allocs_kind to);
 
-/* Takes out all that goes with a context; their bytes, and in *exported those of them that were
- * exported. */
-uint64_t allocs_take_owner(unsigned owner, uint64_t *exported);
+/* Whether bytes of this kind are their context's own, and go with it. */
+static inline bool allocs_with_context(enum allocs_kind kind)
+{
+    return kind == ALLOCS_OWNED || kind == ALLOCS_EXPORTED || kind == ALLOCS_PAGED;
+}
+
+/* What went with a context. */
+struct allocs_gone {
+    uint64_t bytes;
+    uint64_t exported; /* part of them */
+    uint64_t paged;
+};
+
+void allocs_add_gone(struct allocs_gone *gone, enum allocs_kind kind, uint64_t bytes);
+
+/* Takes out all that goes with a context, and adds it to *gone. */
+void allocs_take_owner(unsigned owner, struct allocs_gone *gone);
 
 /* Whether an address lies inside an allocation. A few loads; more the further it lies behind its
  * allocation's start, and at most 4,096. False when there was no room to remember it. */

@@ -22,6 +22,7 @@
 #include "ledger.h"
 #include "log.h"
 #include "outside.h"
+#include "oversubscribe.h"
 #include "pools.h"
 #include "real.h"
 #include "slot.h"
@@ -52,6 +53,7 @@ static CUresult attach_device(struct gate *gate, int ordinal, char *name, size_t
         return rc;
     memcpy(gate->uuid, uuid.bytes, sizeof gate->uuid);
     gate->total_bytes = total;
+    gate->oversubscribed = oversubscribe_device(gate->device, (unsigned)ordinal);
     return CUDA_SUCCESS;
 }
 
@@ -60,6 +62,8 @@ static void attach_limits(const struct gate *gate, unsigned index, struct tenant
 {
     tenant->mem_limit = cap_resolve(&guest_config.mem_limit, index, gate->uuid, gate->total_bytes,
                                     guest_config.replicas);
+    if (gate->oversubscribed)
+        tenant->mem_limit = oversubscribe_limit(tenant->mem_limit, gate->total_bytes);
     *process_limit = cap_resolve(&guest_config.process_mem_limit, index, gate->uuid,
                                  gate->total_bytes, guest_config.replicas);
     tenant->process_limit = *process_limit;
@@ -269,6 +273,7 @@ static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)
     ledger_context(new, atomic_load(&from->context_bytes));
     ledger_exported(new, (int64_t)atomic_load(&from->exported), false);
     ledger_imported(new, (int64_t)atomic_load(&from->imported));
+    ledger_paged(new, (int64_t)atomic_load(&from->paged));
     ring_me(new)->process_limit = new->process_limit;
     gate->ring = new;
     gate->token = &ring_shared(new)->token;

@@ -16,6 +16,7 @@
 #include "handles.h"
 #include "ledger.h"
 #include "log.h"
+#include "oversubscribe.h"
 #include "physical.h"
 #include "pools.h"
 #include "real.h"
@@ -180,6 +181,26 @@ bool charge_others(struct gate *gate)
     return members > 1;
 }
 
+/* Whether it may be paged out. */
+static void charge_choose(struct charge *charge)
+{
+    struct gate_mark *mark;
+    bool paged = charge->family == MANAGED;
+    if (charge->family == PLAIN) {
+        paged = oversubscribe_beyond(charge->gate, charge_get(charge->gate, &mark));
+        charge_put(mark);
+    }
+    if (paged)
+        charge->kind = ALLOCS_PAGED;
+}
+
+static void charge_count_paged(struct gate *gate, int64_t change)
+{
+    struct gate_mark *mark;
+    ledger_paged(charge_get(gate, &mark), change);
+    charge_put(mark);
+}
+
 /* Whose an allocation is matters with several contexts: it goes when its context goes. */
 bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t bytes)
 {
@@ -193,7 +214,11 @@ bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t b
     if (!gate || bytes == 0)
         return true;
     charge->owner = contexts_owner();
-    return charge_ask(charge, gate, bytes);
+    if (!charge_ask(charge, gate, bytes))
+        return false;
+    if (__builtin_expect(gate->oversubscribed, 0))
+        charge_choose(charge);
+    return true;
 }
 
 void charge_give_back(struct gate *gate, uint64_t bytes)
@@ -235,12 +260,9 @@ static bool charge_death(struct charge *charge, uint64_t now)
     return death && now < death + wait;
 }
 
-bool charge_again(struct charge *charge, CUresult rc)
+/* Memory of the dead is waited for first: plain memory is what the program asked. */
+static bool charge_wait_again(struct charge *charge, uint64_t now)
 {
-    int error = errno;
-    uint64_t now = clock_now();
-    if (rc != CUDA_ERROR_OUT_OF_MEMORY || !charge->gate || !guest_attached())
-        return false;
     if (charge->retry_until_ns == 0) {
         if (!charge_death(charge, now))
             return false;
@@ -253,15 +275,36 @@ bool charge_again(struct charge *charge, CUresult rc)
     if (now >= charge->retry_until_ns)
         return false;
     charge_sleep(CHARGE_RETRY_NS);
-    errno = error;
     return true;
 }
 
-/* A key that was known already: its free was not seen. */
-static void charge_forget(unsigned gate, uint64_t bytes)
+/* What the driver has no room for becomes managed. */
+static bool charge_page(struct charge *charge)
 {
-    if (bytes && gate < guest.gates)
-        charge_give_back(&guest.gate[gate], bytes);
+    if (!charge->gate->oversubscribed || charge->family != PLAIN || charge_paged(charge))
+        return false;
+    charge->kind = ALLOCS_PAGED;
+    return true;
+}
+
+bool charge_again(struct charge *charge, CUresult rc)
+{
+    int error = errno;
+    if (rc != CUDA_ERROR_OUT_OF_MEMORY || !charge->gate || !guest_attached())
+        return false;
+    bool again = charge_wait_again(charge, clock_now()) || charge_page(charge);
+    errno = error;
+    return again;
+}
+
+/* A key that was known already: its free was not seen. */
+static void charge_forget(enum allocs_kind kind, unsigned gate, uint64_t bytes)
+{
+    if (!allocs_with_context(kind) || !bytes || gate >= guest.gates)
+        return;
+    if (kind == ALLOCS_PAGED)
+        charge_count_paged(&guest.gate[gate], -(int64_t)bytes);
+    charge_give_back(&guest.gate[gate], bytes);
 }
 
 static bool charge_enter_handle(const struct charge *charge, enum handles_kind kind, uint64_t key)
@@ -271,8 +314,7 @@ static bool charge_enter_handle(const struct charge *charge, enum handles_kind k
                                         .owner = charge->owner,
                                         .kind = charge->kind};
     bool entered = handles_put(kind, key, item, &before);
-    if (before.kind == ALLOCS_OWNED || before.kind == ALLOCS_EXPORTED)
-        charge_forget(before.gate, before.bytes);
+    charge_forget((enum allocs_kind)before.kind, before.gate, before.bytes);
     return entered;
 }
 
@@ -283,15 +325,16 @@ static bool charge_enter_pointer(const struct charge *charge, uint64_t key)
                                        .gate = (unsigned)(charge->gate - guest.gate),
                                        .owner = charge->owner};
     bool entered = allocs_put(key, item, &before);
-    if (before.kind == ALLOCS_OWNED || before.kind == ALLOCS_EXPORTED)
-        charge_forget(before.gate, before.bytes);
+    charge_forget(before.kind, before.gate, before.bytes);
     return entered || charge_enter_handle(charge, HANDLES_POINTER, key);
 }
 
 static void charge_enter(const struct charge *charge, uint64_t key)
 {
-    bool entered = charge->family == POINTER ? charge_enter_pointer(charge, key)
-                                             : charge_enter_handle(charge, HANDLES_ARRAY, key);
+    bool entered = charge->family == ARRAY ? charge_enter_handle(charge, HANDLES_ARRAY, key)
+                                           : charge_enter_pointer(charge, key);
+    if (entered && charge_paged(charge))
+        charge_count_paged(charge->gate, (int64_t)charge->bytes);
     if (__builtin_expect(!entered, 0))
         log_error("allocs-full", "no memory to remember an allocation: it stays counted until the "
                                  "process ends");
@@ -343,6 +386,8 @@ void charge_take(struct charge *charge, enum charge_family family, uint64_t key)
         charge_take_handle(charge, HANDLES_ARRAY, key);
     else if (!charge_take_pointer(charge, key))
         charge_take_handle(charge, HANDLES_POINTER, key);
+    if (charge->gate && charge_paged(charge))
+        charge_count_paged(charge->gate, -(int64_t)charge->bytes);
 }
 
 /* The driver has freed it. */
@@ -389,13 +434,18 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
 
 void charge_context_gone(struct gate *gate, unsigned owner)
 {
-    uint64_t exported = 0, bytes = gate ? allocs_take_owner(owner, &exported) : 0;
-    bytes += gate ? handles_take_owner(owner, &exported) : 0;
+    struct allocs_gone gone = {0};
+    if (gate) {
+        allocs_take_owner(owner, &gone);
+        handles_take_owner(owner, &gone);
+    }
     physical_context_gone(owner);
-    if (bytes)
-        charge_give_back(gate, bytes);
-    if (exported)
-        charge_exported(gate, -(int64_t)exported, true);
+    if (gone.paged)
+        charge_count_paged(gate, -(int64_t)gone.paged);
+    if (gone.bytes)
+        charge_give_back(gate, gone.bytes);
+    if (gone.exported)
+        charge_exported(gate, -(int64_t)gone.exported, true);
     pools_context_gone();
 }
 
@@ -403,6 +453,12 @@ static uint64_t charge_pitch_bytes(uint64_t width, uint64_t height)
 {
     uint64_t bytes, pitch = (width + CHARGE_PITCH - 1) / CHARGE_PITCH * CHARGE_PITCH;
     return __builtin_mul_overflow(pitch, height, &bytes) || pitch < width ? UINT64_MAX / 2 : bytes;
+}
+
+/* What is no element size is for the driver to refuse. */
+static enum charge_family charge_pitch_family(unsigned int element)
+{
+    return element == 4 || element == 8 || element == 16 ? PLAIN : POINTER;
 }
 
 /* The reservation becomes what the driver really took. */
@@ -429,11 +485,13 @@ CUresult charge_pitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t 
     CUresult rc;
     if (!pointer || !pitch)
         return real.cuMemAllocPitch_v2(pointer, pitch, width, height, element);
-    if (!charge_reserve(&charge, POINTER, charge_pitch_bytes(width, height)))
+    if (!charge_reserve(&charge, charge_pitch_family(element), charge_pitch_bytes(width, height)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     size_t got_pitch = 0;
     do
-        rc = real.cuMemAllocPitch_v2(&got, &got_pitch, width, height, element);
+        rc = charge_paged(&charge)
+                 ? oversubscribe_pitch(&got, &got_pitch, width, height)
+                 : real.cuMemAllocPitch_v2(&got, &got_pitch, width, height, element);
     while (charge_again(&charge, rc));
     if (rc == CUDA_SUCCESS && !charge_adjust(&charge, (uint64_t)got_pitch * height)) {
         real.cuMemFree_v2(got);

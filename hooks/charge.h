@@ -22,6 +22,8 @@ struct gate;
 enum charge_family {
     POINTER, /* a device pointer */
     ARRAY,   /* an array, mipmapped or not */
+    PLAIN,   /* a device pointer to plain memory, which may become managed (oversubscribe.h) */
+    MANAGED, /* one to memory that is managed as the program asked */
 };
 
 /* One allocation on its way. */
@@ -47,8 +49,14 @@ bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes,
  * to. */
 bool charge_others(struct gate *gate);
 
+/* Whether the driver is to be asked for managed memory in place of plain memory. */
+static inline bool charge_paged(const struct charge *charge)
+{
+    return __builtin_expect(charge->kind == ALLOCS_PAGED, 0);
+}
+
 /* After the driver's answer: true when it should be asked again, because memory of a client that
- * died lately may be on its way back. Sleeps a little before. */
+ * died lately may be on its way back (sleeps a little before), or for managed memory. */
 bool charge_again(struct charge *charge, CUresult rc);
 
 /* Enters the key, or cancels the reservation when the driver failed. Answers rc. */

@@ -11,6 +11,7 @@
 #include "fast.h"
 #include "gate.h"
 #include "outside.h"
+#include "oversubscribe.h"
 #include "pairs.h"
 #include "physical.h"
 #include "pools.h"
@@ -113,7 +114,9 @@
             return CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult rc; \
         do \
-            rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
+            rc = (family) == PLAIN && charge_paged(&charge) \
+                     ? oversubscribe_alloc((void *)(key), bytes_) \
+                     : real.name(PAIRS_PASS(__VA_ARGS__)); \
         while (__builtin_expect(rc != CUDA_SUCCESS, 0) && charge_again(&charge, rc)); \
         return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? (uintptr_t)*(key) : 0); \
     }

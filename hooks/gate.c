@@ -27,6 +27,7 @@
 #include "histogram.h"
 #include "log.h"
 #include "outside.h"
+#include "paging.h"
 #include "pools.h"
 #include "real.h"
 #include "slot.h"
@@ -418,11 +419,15 @@ static void gate_busy_again(struct gate *gate)
     atomic_store_explicit(&gate->patience_ns, best * CLOCK_US, memory_order_relaxed);
 }
 
+/* Where memory pages, letting go costs the pages' way out and in: a pause shorter than that is held.
+ */
 uint64_t gate_patience(const struct gate *gate)
 {
-    return atomic_load_explicit(&gate->pauses, memory_order_relaxed) < GATE_PAUSES_KNOWN
-               ? GATE_COST_LEAST_NS
-               : atomic_load_explicit(&gate->patience_ns, memory_order_relaxed);
+    uint64_t paging = paging_patience(ring_shared(gate->ring), gate->ring->slot);
+    uint64_t own = atomic_load_explicit(&gate->pauses, memory_order_relaxed) < GATE_PAUSES_KNOWN
+                       ? GATE_COST_LEAST_NS
+                       : atomic_load_explicit(&gate->patience_ns, memory_order_relaxed);
+    return paging > own ? paging : own;
 }
 
 static void gate_pass_in_turn(struct gate_pass *pass)

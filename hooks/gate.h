@@ -69,6 +69,7 @@ struct gate {
     CUdevice device;
     unsigned char uuid[16];
     uint64_t total_bytes;
+    bool oversubscribed; /* plain allocations may become managed ones (oversubscribe.c) */
     struct meter meter;
 };
 

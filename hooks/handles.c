@@ -140,36 +140,31 @@ bool handles_peek(enum handles_kind kind, uint64_t handle, struct handles_item *
 static bool handles_goes_with(const struct handles_entry *entry, unsigned owner)
 {
     bool pointer = entry->kind == 1 + HANDLES_POINTER &&
-                   (entry->item.kind == ALLOCS_OWNED || entry->item.kind == ALLOCS_EXPORTED);
+                   allocs_with_context((enum allocs_kind)entry->item.kind);
     return (pointer || entry->kind == 1 + HANDLES_ARRAY) && entry->item.owner == owner;
 }
 
 /* Closing a hole may bring an entry here from further on: the same place is looked at again. */
-static uint64_t handles_sweep(struct handles_shard *shard, unsigned owner, uint64_t *exported)
+static void handles_sweep(struct handles_shard *shard, unsigned owner, struct allocs_gone *gone)
 {
-    uint64_t bytes = 0;
     for (size_t i = 0; i < shard->size;) {
         struct handles_entry *entry = &shard->entry[i];
         if (handles_goes_with(entry, owner)) {
-            bytes += entry->item.bytes;
-            *exported += entry->item.kind == ALLOCS_EXPORTED ? entry->item.bytes : 0;
+            allocs_add_gone(gone, (enum allocs_kind)entry->item.kind, entry->item.bytes);
             handles_close(shard, i);
         } else {
             i++;
         }
     }
-    return bytes;
 }
 
-uint64_t handles_take_owner(unsigned owner, uint64_t *exported)
+void handles_take_owner(unsigned owner, struct allocs_gone *gone)
 {
-    uint64_t bytes = 0;
     for (unsigned i = 0; i < HANDLES_SHARDS; i++) {
         lock_take(&handles[i].lock);
-        bytes += handles_sweep(&handles[i], owner, exported);
+        handles_sweep(&handles[i], owner, gone);
         lock_put(&handles[i].lock);
     }
-    return bytes;
 }
 
 static bool handles_take_first(struct handles_shard *shard, unsigned kind, unsigned owner,

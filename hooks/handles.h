@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocs.h"
+
 /* What a handle is of; handles of different kinds may have the same value. */
 enum handles_kind {
     HANDLES_POINTER, /* a device pointer that allocs.c cannot hold */
@@ -37,9 +39,8 @@ bool handles_put(enum handles_kind kind, uint64_t handle, struct handles_item it
 bool handles_take(enum handles_kind kind, uint64_t handle, struct handles_item *item);
 bool handles_peek(enum handles_kind kind, uint64_t handle, struct handles_item *item);
 
-/* Takes out all pointers and arrays that go with a context; their bytes, and in *exported those of
- * them that were exported. */
-uint64_t handles_take_owner(unsigned owner, uint64_t *exported);
+/* Takes out all pointers and arrays that go with a context, and adds them to *gone. */
+void handles_take_owner(unsigned owner, struct allocs_gone *gone);
 
 /* Takes out one item of this kind that goes with a context; false when there is none. */
 bool handles_take_of(enum handles_kind kind, unsigned owner, struct handles_item *item);

@@ -12,8 +12,11 @@
 
 void query_mask(struct gate *gate, uint64_t *free, uint64_t *total)
 {
-    if (gate && guest.mode == CONFIG_ENFORCE)
-        ledger_mask(gate->ring, free, total);
+    if (!gate || guest.mode != CONFIG_ENFORCE)
+        return;
+    if (gate->oversubscribed) /* what others have on the device can be sent away */
+        *free = *total;
+    ledger_mask(gate->ring, free, total);
 }
 
 static unsigned int query_narrow(uint64_t value)

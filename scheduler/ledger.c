@@ -350,6 +350,17 @@ void ledger_imported(struct ring *ring, int64_t change)
         ledger_settle_orphans(ring_shared(ring), ring_tenant(ring));
 }
 
+void ledger_paged(struct ring *ring, int64_t change)
+{
+    ledger_move(&ring_me(ring)->paged, change);
+}
+
+uint64_t ledger_fixed(const struct ring *ring)
+{
+    uint64_t bytes = atomic_load(&ring_me(ring)->bytes), paged = atomic_load(&ring_me(ring)->paged);
+    return bytes > paged ? bytes - paged : 0;
+}
+
 void ledger_context(struct ring *ring, uint64_t bytes)
 {
     atomic_store(&ring_me(ring)->context_bytes, bytes);

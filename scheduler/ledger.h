@@ -34,6 +34,10 @@ void ledger_release(struct ring *ring, uint64_t bytes);
 void ledger_exported(struct ring *ring, int64_t change, bool gone);
 void ledger_imported(struct ring *ring, int64_t change);
 
+/* Of what this client was granted, so much more (or less) may be paged out; and what may not. */
+void ledger_paged(struct ring *ring, int64_t change);
+uint64_t ledger_fixed(const struct ring *ring);
+
 /* A client that had exported bytes is gone: its tenant's orphaned figure takes them over. Its slot
  * no longer counts as a member's. */
 void ledger_orphan(struct cuslice_segment *shared, struct cuslice_tenant *tenant, uint64_t bytes);

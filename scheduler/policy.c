@@ -9,6 +9,7 @@
 
 #include "class.h"
 #include "limit.h"
+#include "paging.h"
 #include "segment.h"
 #include "tenant.h"
 
@@ -35,7 +36,7 @@ static uint64_t policy_sum(uint64_t a, uint64_t b)
  */
 static uint64_t policy_worst_turn(const struct cuslice_segment *shared)
 {
-    return 2 * (segment_quantum(shared) + segment_allowance(shared));
+    return 2 * (paging_longest(shared) + segment_allowance(shared));
 }
 
 static uint64_t policy_vtime(const struct cuslice_tenant *t)

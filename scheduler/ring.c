@@ -56,7 +56,7 @@
  * by another. A granter that saw the bit of a client which then left names an empty slot; the next
  * look moves the token on and clears the bit.
  *
- * A holder that lives but does not move is revoked: quantum, allowance and grace after its grant,
+ * A holder that lives but does not move is revoked: slice, allowance and grace after its grant,
  * or allowance and grace after somebody began to wait if that is later. Only close looks in a row
  * blame, and the observer counts its own absences out (struct ring_watch), so that after a freeze
  * nobody is blamed; who looks seldom looks closely once the holder seems overdue. The revoked one
@@ -88,6 +88,7 @@
 #include "histogram.h"
 #include "limit.h"
 #include "log.h"
+#include "paging.h"
 #include "policy.h"
 #include "slot.h"
 
@@ -333,6 +334,7 @@ void ring_claim(struct ring *ring, uint64_t token)
     atomic_store(&me->claimed_epoch, CUSLICE_TOKEN_EPOCH(token));
     atomic_store(&me->last_grant_ns, now);
     atomic_store(&ring_tenant(ring)->last_grant_ns, now);
+    paging_begin(shared, ring->slot, now);
     if (ring_token(ring) != token)
         return; /* that turn is over: the caller will find the gate closed */
     if (atomic_load(&me->grant_epoch) != CUSLICE_TOKEN_EPOCH(token)) { /* a late granter's G1 */
@@ -480,6 +482,7 @@ static int ring_again(struct ring *ring, uint64_t *token, bool below, uint64_t n
     atomic_store(&ring_me(ring)->claimed_epoch, CUSLICE_TOKEN_EPOCH(*token));
     atomic_store(&ring_me(ring)->last_grant_ns, now);
     atomic_store(&ring_tenant(ring)->last_grant_ns, now);
+    paging_begin(ring_shared(ring), ring->slot, now);
     return 1;
 }
 
@@ -606,7 +609,7 @@ uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *grant
     if (atomic_load(&ring_me(ring)->grant_epoch) != CUSLICE_TOKEN_EPOCH(token) || from > now)
         from = now;
     *granted_ns = from;
-    return from + segment_quantum(ring_shared(ring));
+    return from + paging_slice(ring_shared(ring), ring->slot);
 }
 
 uint64_t ring_cut(const struct ring *ring, uint64_t token)
@@ -672,10 +675,11 @@ static bool ring_watch_time(struct ring_watch *watch, uint64_t now)
 static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch,
                          uint64_t now)
 {
-    const struct cuslice_slot *s = &shared->slot[CUSLICE_TOKEN_HOLDER(watch->token)];
-    uint64_t end = watch->since_ns, latest = end + segment_quantum(shared);
+    unsigned holder = CUSLICE_TOKEN_HOLDER(watch->token);
+    const struct cuslice_slot *s = &shared->slot[holder];
+    uint64_t end = watch->since_ns, slice = paging_slice(shared, holder), latest = end + slice;
     if (atomic_load(&s->grant_epoch) == CUSLICE_TOKEN_EPOCH(watch->token)) {
-        uint64_t slice_end = atomic_load(&s->grant_ns) + segment_quantum(shared);
+        uint64_t slice_end = atomic_load(&s->grant_ns) + slice;
         slice_end = slice_end > latest ? latest : slice_end;
         end = slice_end > end ? slice_end : end;
     } else {

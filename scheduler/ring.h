@@ -156,7 +156,8 @@ bool ring_watch(struct ring *ring, struct ring_watch *watch);
  * client in the ring is dead (then it is reaped). */
 int ring_tend(struct ring *ring);
 
-/* When the slice of `token` ends: grant plus quantum; the grant time too. */
+/* When the slice of `token` ends: grant plus quantum, or plus what paging makes of it; the grant
+ * time too. */
 uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *granted_ns);
 
 /* Takes the token off a slot that its caller knows dead (holding its byte). */

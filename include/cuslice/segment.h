@@ -189,7 +189,10 @@ struct cuslice_slot {
     CUSLICE_SHARED(uint64_t) idle_since_ns; /* holder with the token but no work since; 0 = busy */
     CUSLICE_SHARED(uint64_t) last_grant_ns; /* for turns within a tenant */
     char command[32];
-    uint64_t reserved2[20];
+    /* how long its turns are where memory pages, 0: a quantum; written as it begins one
+     * (scheduler/paging.c); stale: a turn is as long as the one before it */
+    CUSLICE_SHARED(uint64_t) slice_ns;
+    uint64_t reserved2[19];
     struct cuslice_books books;
 };
 

@@ -37,6 +37,7 @@ const char run_help[] =
     "  --quantum TIME       slice length if this program makes the ring (CUSLICE_QUANTUM)\n"
     "  --allowance TIME     time to drain if it makes the ring (CUSLICE_ALLOWANCE)\n"
     "  --replicas N         what 'auto' caps divide by (CUSLICE_REPLICAS)\n"
+    "  --oversubscribe 1    more memory than the device has, in pages (CUSLICE_OVERSUBSCRIBE)\n"
     "  --on-error POLICY    open or closed: what to do without a ring (CUSLICE_ON_ERROR)\n"
     "  --log LEVEL          error, warn, info or debug (CUSLICE_LOG)\n"
     "  --dir DIRECTORY      ring directory (CUSLICE_DIR)\n"
@@ -70,6 +71,7 @@ static const struct run_option run_options[] = {
     {"quantum", "CUSLICE_QUANTUM", "a time from 1ms to 10s"},
     {"allowance", "CUSLICE_ALLOWANCE", "a time from 50ms to 60s"},
     {"replicas", "CUSLICE_REPLICAS", "a number from 1 to 256"},
+    {"oversubscribe", "CUSLICE_OVERSUBSCRIBE", "0 or 1"},
     {"on-error", "CUSLICE_ON_ERROR", "open or closed"},
     {"log", "CUSLICE_LOG", "error, warn, info or debug"},
 };
