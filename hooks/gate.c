@@ -419,7 +419,8 @@ static void gate_busy_again(struct gate *gate)
     atomic_store_explicit(&gate->patience_ns, best * CLOCK_US, memory_order_relaxed);
 }
 
-/* Where memory pages, letting go costs the pages' way out and in: a pause shorter than that is held.
+/* Where memory pages, letting go costs the pages' way out and in: a pause shorter than that is
+ * held.
  */
 uint64_t gate_patience(const struct gate *gate)
 {

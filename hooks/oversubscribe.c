@@ -29,8 +29,8 @@ bool oversubscribe_device(CUdevice device, unsigned index)
     int able = 0;
     if (!guest_config.oversubscribe || guest_config.mode != CONFIG_ENFORCE)
         return false;
-    CUresult rc = real.cuDeviceGetAttribute(
-        &able, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
+    CUresult rc =
+        real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
     if (rc == CUDA_SUCCESS && able)
         return true;
     log_warn("oversubscribe-off",

@@ -22,7 +22,8 @@
 #include "segment.h"
 
 #define PAGING_PARTS 4
-/* Bytes per second, one way: about half of what PCIe 4.0 x16 carries, since pages come by faults. */
+/* Bytes per second, one way: about half of what PCIe 4.0 x16 carries, since pages come by faults.
+ */
 #define PAGING_RATE UINT64_C(10000000000)
 #define PAGING_RECENT_NS (20 * CLOCK_S)
 /* More than any device has. */
