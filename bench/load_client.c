@@ -1,11 +1,12 @@
-/* load_client MS AHEAD SECONDS [FILE]: keeps the device busy with kernels of so many milliseconds
- * each, never more than AHEAD of them queued, for so many seconds.
+/* load_client MS AHEAD SECONDS [FILE [MIB KIND]]: keeps the device busy with kernels of so many
+ * milliseconds each, never more than AHEAD of them queued, for so many seconds.
  *
  * Prints "ready", begins at the first line on its standard input, and prints the number of kernels
  * it ran. Without FILE it launches spin_ns, whose times the simulated device's trace has. With FILE
  * each kernel also notes the device's own clock at its start and end, and at the end a line
- * `start end` of nanoseconds for each goes into FILE: the trace that hardware lacks. A plain CUDA
- * client, one thread, one stream.
+ * `start end` of nanoseconds for each goes into FILE: the trace that hardware lacks. FILE of "-" is
+ * none. MIB: as much memory is held meanwhile, KIND of it: plain or managed. A plain CUDA client,
+ * one thread, one stream.
  */
 #include "client.h"
 
@@ -71,6 +72,15 @@ static void load_open(struct load *load)
     load->stamps = client_pinned(LOAD_STAMPS * 2 * sizeof *load->stamps, &load->stamps_device);
 }
 
+static void load_hold(const char *mib, const char *kind)
+{
+    size_t bytes = (size_t)atoi(mib) << 20;
+    CUdeviceptr memory;
+
+    CHECK_CU(strcmp(kind, "managed") ? cuMemAlloc(&memory, bytes)
+                                     : cuMemAllocManaged(&memory, bytes, CU_MEM_ATTACH_GLOBAL));
+}
+
 static void load_launch(struct load *load)
 {
     CUdeviceptr to = load->stamps_device + (CUdeviceptr)load->launched * 2 * sizeof(uint64_t);
@@ -119,14 +129,16 @@ int main(int count, char **words)
     char line[16];
 
     if (count < 4) {
-        fprintf(stderr, "usage: load_client MS AHEAD SECONDS [FILE]\n");
+        fprintf(stderr, "usage: load_client MS AHEAD SECONDS [FILE [MIB KIND]]\n");
         return 2;
     }
     load.kernel_ns = (uint64_t)(atof(words[1]) * MS);
     load.ahead = (unsigned)atoi(words[2]);
-    load.path = count > 4 ? words[4] : NULL;
+    load.path = count > 4 && strcmp(words[4], "-") ? words[4] : NULL;
     CHECK(load.kernel_ns && load.ahead && load.ahead <= LOAD_AHEAD_MAX, "out of range");
     load_open(&load);
+    if (count > 6)
+        load_hold(words[5], words[6]);
     alarm((unsigned)atof(words[3]) + 60);
     puts("ready");
     fflush(stdout);

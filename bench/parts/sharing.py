@@ -15,6 +15,8 @@ SWITCHES = ("0", "100us")
 HANDOVER_ROUNDS, HANDOVER_COUNT, HANDOVER_WORK_US = 6, 400, 100
 
 ASKED = {"a": 50, "b": 30, "c": 20}
+# Two clients' memory and a device that has room for one, in MiB; long enough for some turns.
+HELD_MIB, DEVICE_MIB, PAGED_S = 600, 1024, 2.5
 SLICES = 100
 SHARE_QUANTUM_MS = 10
 
@@ -22,8 +24,9 @@ SHARE_QUANTUM_MS = 10
 class Load:
     """Busy clients, begun together on a device of their own; `runs` is what it did for them."""
 
-    def __init__(self, stage, names, seconds, ring=None, switch=None, **settings):
+    def __init__(self, stage, names, seconds, ring=None, switch=None, held=(), **settings):
         self.stage = stage
+        self.held = held
         self.seconds = seconds
         self.place = stage.directory()
         self.simulated = {} if stage.gpu else {
@@ -49,6 +52,7 @@ class Load:
             command.append(self.stamps(name))
         else:
             more["SIMCUDA_TAG"] = name
+            command += ["-", *self.held] if self.held else []
         if ring:
             more["CUSLICE_TENANT"] = name
         return stage.client(command, stage.environment("gpu" if stage.gpu else "sim", ring, **more))
@@ -163,6 +167,24 @@ def report_gaps(report, switch, gap):
                    [percentile(r, part) for r in stock] if all(stock) else None, "difference")
     report.note("Hand-overs per round behind the line above%s: %s." %
                 (costs(switch), ", ".join(str(len(r)) for r in ours)))
+
+
+# ---- Memory that does not fit ---------------------------------------------------------------------
+
+def measure_oversubscription(stage, report):
+    """Kernels' part of the time when two clients' memory does not fit together: plain under cuslice,
+    managed by the client itself without."""
+    device = {"SIMCUDA_MEMORY": "%dMi" % DEVICE_MIB, "SIMCUDA_CONTEXT_BYTES": "32Mi"}
+    ours, stock = [], []
+    for _ in range(ROUNDS[False]):
+        load = Load(stage, names(2), PAGED_S, stage.directory(), held=(str(HELD_MIB), "plain"),
+                    **{n: dict(device, CUSLICE_OVERSUBSCRIBE="1") for n in names(2)})
+        ours.append(busy(load.runs, load.window()))
+        load = Load(stage, names(2), PAGED_S, held=(str(HELD_MIB), "managed"),
+                    **{n: device for n in names(2)})
+        stock.append(busy(load.runs, load.window()))
+    report.add("2 clients of %d MiB, device of %d MiB" % (HELD_MIB, DEVICE_MIB), "%", ours, stock,
+               "ratio")
 
 
 # ---- Shares --------------------------------------------------------------------------------------
