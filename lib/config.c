@@ -244,6 +244,16 @@ static void config_lower_priority(struct config *config)
     config->origin[CONFIG_priority] = CONFIG_NODE;
 }
 
+static void config_lower_oversubscribe(struct config *config)
+{
+    if (!config->oversubscribe_ceiling || config->oversubscribe < config->oversubscribe_ceiling)
+        return;
+    if (config->origin[CONFIG_oversubscribe] == CONFIG_ENVIRONMENT)
+        log_warn("config-lowered", "CUSLICE_OVERSUBSCRIBE is not allowed on this node");
+    config->oversubscribe = config->oversubscribe_ceiling - 1;
+    config->origin[CONFIG_oversubscribe] = CONFIG_NODE;
+}
+
 /* Only says it: cap_resolve takes the lower of both, also where nothing was asked. */
 static void config_warn_lowered(const struct caps *caps, const char *name, unsigned replicas)
 {
@@ -267,6 +277,7 @@ static int config_settle(struct config *config)
     config_lower_weight(config);
     config_lower_limit(config);
     config_lower_priority(config);
+    config_lower_oversubscribe(config);
     config_warn_lowered(&config->mem_limit, setting_options[CONFIG_mem_limit].name,
                         config->replicas);
     config_warn_lowered(&config->process_mem_limit, setting_options[CONFIG_process_mem_limit].name,

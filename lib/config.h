@@ -48,7 +48,8 @@ struct config {
     /* 0: none */
     unsigned weight_ceiling;
     unsigned limit_ceiling;
-    unsigned priority_ceiling; /* 1 + enum config_priority */
+    unsigned priority_ceiling;      /* 1 + enum config_priority */
+    unsigned oversubscribe_ceiling; /* 1 + the highest value */
 };
 
 /* Fills *config, applies CUSLICE_LOG and CUSLICE_LOG_FILE to log.h, and warns about values and

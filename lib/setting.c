@@ -206,6 +206,7 @@ static const char *const setting_words_mode[] = {"enforce", "observe", "off", NU
 static const char *const setting_words_policy[] = {"open", "closed", NULL};
 static const char *const setting_words_priority[] = {"low", "normal", "high", NULL};
 static const char *const setting_words_priority_max[] = {"none", "low", "normal", "high", NULL};
+static const char *const setting_words_switch_max[] = {"none", "0", "1", NULL};
 
 #define SETTING_CHOICE(words) \
     { \
@@ -229,6 +230,7 @@ static const struct setting_type setting_type_POLICY = SETTING_CHOICE(setting_wo
 static const struct setting_type setting_type_PRIORITY = SETTING_CHOICE(setting_words_priority);
 static const struct setting_type setting_type_PRIORITY_MAX =
     SETTING_CHOICE(setting_words_priority_max);
+static const struct setting_type setting_type_SWITCH_MAX = SETTING_CHOICE(setting_words_switch_max);
 
 /* Where a value lies: caps hold what was asked beside the ceiling. */
 #define SETTING_PLACE_PATH(field) offsetof(struct config, field)
@@ -244,6 +246,7 @@ static const struct setting_type setting_type_PRIORITY_MAX =
 #define SETTING_CEILING_NUMBER(field) offsetof(struct config, field##_ceiling)
 #define SETTING_CEILING_PERCENT(field) offsetof(struct config, field##_ceiling)
 #define SETTING_CEILING_PRIORITY_MAX(field) offsetof(struct config, field##_ceiling)
+#define SETTING_CEILING_SWITCH_MAX(field) offsetof(struct config, field##_ceiling)
 #define SETTING_CEILING_CAPS(field) offsetof(struct config, field.ceiling)
 
 const struct setting setting_options[CONFIG_COUNT] = {

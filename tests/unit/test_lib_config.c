@@ -486,6 +486,26 @@ static void test_limit_and_priority_ceilings(void)
     CHECK_EQ(config.priority, CONFIG_LOW);
 }
 
+static void test_oversubscribe_ceiling(void)
+{
+    reset();
+    setenv("CUSLICE_OVERSUBSCRIBE", "1", 1);
+    load();
+    CHECK_STR(said.text, "");
+    CHECK_EQ(config.oversubscribe, 1);
+    write_defaults("CUSLICE_OVERSUBSCRIBE_MAX=0\n");
+    load();
+    CHECK_HAS(said.text, "CUSLICE_OVERSUBSCRIBE is not allowed on this node [config-lowered]");
+    CHECK_EQ(config.oversubscribe, 0);
+    write_defaults("CUSLICE_OVERSUBSCRIBE_MAX=1\n");
+    load();
+    CHECK_STR(said.text, "");
+    CHECK_EQ(config.oversubscribe, 1);
+    write_defaults("CUSLICE_OVERSUBSCRIBE_MAX=2\n");
+    load();
+    CHECK_HAS(said.text, "is not one of none, 0, 1");
+}
+
 /* A process cannot raise an `auto` ceiling by claiming fewer replicas. */
 static void test_auto_ceiling(void)
 {
@@ -648,6 +668,7 @@ int main(void)
     TEST(test_ceilings);
     TEST(test_limit_and_priority);
     TEST(test_limit_and_priority_ceilings);
+    TEST(test_oversubscribe_ceiling);
     TEST(test_auto_ceiling);
     TEST(test_log_file);
     TEST(test_check);
