@@ -5,6 +5,7 @@ enough to page, and both finish; it is said, refused where the device cannot, an
 What memory is managed, where it is, and what the device did when, comes from the device's own books
 and trace (tests/sim/README.md, "Paging"). timeout: 120"""
 import os
+import signal
 import statistics
 import sys
 
@@ -89,6 +90,29 @@ def check_weights():
     part = 100 * ours["a"] / (ours["a"] + ours["b"])
     print("weights 300 to 100: a has %.0f %% of the useful work" % part)
     between(part, 62, 88, "a's part")
+
+
+def check_hostages():
+    """A client that is stopped in its long turn loses it after that turn and the allowance; one that is
+    killed, at once. The other goes on."""
+    with farm.Farm(sim=SIM, OVERSUBSCRIBE=1, ALLOWANCE="100ms") as place:
+        a, b = place.worker("a"), place.worker("b")
+        for worker in (a, b):
+            take(worker, PLAIN)
+        futures = [w.post("loop 4000 %d 16" % KERNEL) for w in (a, b)]
+        for number, words in ((signal.SIGSTOP, "stopped"), (signal.SIGKILL, "killed")):
+            at = farm.now()
+            place.trace_until(lambda trace: [r for r in trace.of("a") if r.start > at], "work of a")
+            a.signal(number)
+            at = farm.now()
+            trace = place.trace_until(lambda trace: [r for r in trace.of("b") if r.submit > at + SECOND],
+                                      "work of b a second after a was " + words)
+            waited = min(r.start for r in trace.of("b") if r.submit > at) - at
+            print("a was %s: b waited %.0f ms" % (words, waited / MS))
+            between(waited / MS, 0, 900, "b's wait after a was " + words)
+            if number == signal.SIGSTOP:
+                a.signal(signal.SIGCONT)
+        equal(farm.numbers(futures[1].result(farm.SOON))[:1], [0], "b's end")
 
 
 def check_room():
@@ -196,5 +220,5 @@ def check_off():
             equal(said(a, "oversubscribe"), 0, "lines that say otherwise")
 
 
-farm.run(check_turns, check_pauses, check_weights, check_room, check_kinds, check_no_room, check_caps,
-         check_context_gone, check_off)
+farm.run(check_turns, check_pauses, check_weights, check_hostages, check_room, check_kinds, check_no_room,
+         check_caps, check_context_gone, check_off)
