@@ -15,6 +15,7 @@
 #include "allocs.h"
 #include "clock.h"
 #include "contexts.h"
+#include "footprint.h"
 #include "gate.h"
 #include "handles.h"
 #include "identity.h"
@@ -193,6 +194,7 @@ static int attach_start(void)
     handles_reset();
     pools_reset();
     contexts_reset();
+    footprint_reset();
     streams_reset();
     outside_reset();
     identity_describe(&attach_tenant, &guest_config);
@@ -274,6 +276,7 @@ static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)
     ledger_exported(new, (int64_t)atomic_load(&from->exported), false);
     ledger_imported(new, (int64_t)atomic_load(&from->imported));
     ledger_paged(new, (int64_t)atomic_load(&from->paged));
+    atomic_store(&ring_me(new)->changes, atomic_load(&from->changes));
     ring_me(new)->process_limit = new->process_limit;
     gate->ring = new;
     gate->token = &ring_shared(new)->token;

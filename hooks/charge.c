@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "contexts.h"
+#include "footprint.h"
 #include "gate.h"
 #include "handles.h"
 #include "ledger.h"
@@ -161,6 +162,23 @@ static inline bool charge_ask(struct charge *charge, struct gate *gate, uint64_t
     return granted;
 }
 
+/* The books and the device change at different moments: other clients, who take differences, are
+ * told of both. Small ones are not worth it. */
+static inline void charge_begin(struct charge *charge, struct gate *gate)
+{
+    if (__builtin_expect(charge->bytes < FOOTPRINT_LARGE, 1))
+        return;
+    charge->under_way = gate;
+    footprint_begin(gate);
+}
+
+static inline void charge_end(struct charge *charge)
+{
+    if (__builtin_expect(charge->under_way != NULL, 0))
+        footprint_end(charge->under_way);
+    charge->under_way = NULL;
+}
+
 bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes, uint64_t asked)
 {
     *charge =
@@ -214,8 +232,11 @@ bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t b
     if (!gate || bytes == 0)
         return true;
     charge->owner = contexts_owner();
-    if (!charge_ask(charge, gate, bytes))
+    charge_begin(charge, gate);
+    if (__builtin_expect(!charge_ask(charge, gate, bytes), 0)) {
+        charge_end(charge);
         return false;
+    }
     if (__builtin_expect(gate->oversubscribed, 0))
         charge_choose(charge);
     return true;
@@ -348,6 +369,7 @@ CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t key)
         charge_give_back(charge->gate, charge->bytes);
     else
         charge_enter(charge, key);
+    charge_end(charge);
     return rc;
 }
 
@@ -388,6 +410,8 @@ void charge_take(struct charge *charge, enum charge_family family, uint64_t key)
         charge_take_handle(charge, HANDLES_POINTER, key);
     if (charge->gate && charge_paged(charge))
         charge_count_paged(charge->gate, -(int64_t)charge->bytes);
+    if (charge->gate)
+        charge_begin(charge, charge->gate);
 }
 
 /* The driver has freed it. */
@@ -419,6 +443,7 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
                              charge->family == POINTER,
                          1)) {
         charge_give_back(charge->gate, charge->bytes);
+        charge_end(charge);
         return rc;
     }
     if (charge->gate && rc == CUDA_SUCCESS)
@@ -429,7 +454,15 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
         pools_freed_unknown();
     if (rc == CUDA_SUCCESS && charge->family == ARRAY)
         physical_array_gone((void *)(uintptr_t)key);
+    charge_end(charge);
     return rc;
+}
+
+void charge_context(struct gate *gate, uint64_t bytes)
+{
+    struct gate_mark *mark;
+    ledger_context(charge_get(gate, &mark), bytes);
+    charge_put(mark);
 }
 
 void charge_context_gone(struct gate *gate, unsigned owner)

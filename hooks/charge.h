@@ -34,6 +34,7 @@ struct charge {
     unsigned owner;
     enum charge_family family;
     enum allocs_kind kind;
+    struct gate *under_way; /* other clients have been told that memory moves there; NULL */
 };
 
 /* Reserves on the current context's device; false when a cap refuses: the call then answers
@@ -74,6 +75,9 @@ void charge_give_back(struct gate *gate, uint64_t bytes);
  * `gone`: exported memory that this process has let go of, while others may have it. */
 void charge_exported(struct gate *gate, int64_t change, bool gone);
 void charge_imported(struct gate *gate, int64_t change);
+
+/* What this process's contexts on a device cost, in place of what was said before. */
+void charge_context(struct gate *gate, uint64_t bytes);
 
 /* A context is gone, and what it owned on its device with it. */
 void charge_context_gone(struct gate *gate, unsigned owner);

@@ -9,6 +9,7 @@
 
 #include "allocs.h"
 #include "charge.h"
+#include "footprint.h"
 #include "gate.h"
 #include "outside.h"
 #include "real.h"
@@ -67,6 +68,7 @@ static struct context *contexts_add(CUcontext handle, CUdevice device)
                                 .device = device,
                                 .gate = gate_of_device(device),
                                 .primary = contexts_primary(handle, device)};
+    footprint_opened(context);
     return context;
 }
 
@@ -103,9 +105,14 @@ struct context *contexts_note(void)
         return NULL;
     lock_take(&guest.driver_lock);
     struct context *context = contexts_add(handle, device);
+    bool new = context && !context->noted;
+    if (new)
+        context->noted = true;
     lock_put(&guest.driver_lock);
     contexts_last_handle = handle;
     contexts_last = context;
+    if (new)
+        footprint_noted(context);
     return context;
 }
 
@@ -145,6 +152,7 @@ static void contexts_drop(struct context *context)
 {
     struct gate *gate = context->gate;
     charge_context_gone(gate, contexts_number(context));
+    footprint_closed(context);
     streams_context_gone(context->handle);
     outside_context_gone(context);
     if (gate) {
@@ -152,6 +160,15 @@ static void contexts_drop(struct context *context)
         gate_set_slow(gate, true); /* the next submission notes its context anew */
     }
     *context = (struct context){0};
+}
+
+static void contexts_change_closing(struct context *context, int change)
+{
+    context->closing += (unsigned)change;
+    if (context->gate && change > 0)
+        footprint_begin(context->gate);
+    else if (context->gate)
+        footprint_end(context->gate);
 }
 
 static void contexts_mark_closing(CUcontext handle, CUdevice device, int change)
@@ -162,7 +179,7 @@ static void contexts_mark_closing(CUcontext handle, CUdevice device, int change)
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         if (contexts[i].handle && (handle ? contexts[i].handle == handle
                                           : contexts[i].primary && contexts[i].device == device))
-            contexts[i].closing += (unsigned)change;
+            contexts_change_closing(&contexts[i], change);
     lock_put(&guest.driver_lock);
 }
 
@@ -428,6 +445,20 @@ bool contexts_alone(const struct gate *gate)
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         n += contexts[i].handle && contexts[i].gate == gate;
     return n <= 1 && !contexts_green;
+}
+
+void contexts_within(struct gate *gate, void (*look)(struct gate *gate))
+{
+    lock_take(&guest.driver_lock);
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
+        if (!contexts[i].handle || contexts[i].gate != gate || contexts[i].closing ||
+            contexts[i].faulted || real.cuCtxPushCurrent_v2(contexts[i].handle) != CUDA_SUCCESS)
+            continue;
+        look(gate);
+        real.cuCtxPopCurrent_v2(&(CUcontext){0});
+        break;
+    }
+    lock_put(&guest.driver_lock);
 }
 
 void contexts_reset(void)

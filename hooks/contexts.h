@@ -21,7 +21,9 @@ struct context {
     struct gate *gate;
     CUdevice device;
     bool primary;
+    bool noted;       /* a thread has had it current: what it costs was looked at */
     unsigned closing; /* hooked destroy, reset or release calls under way */
+    uint64_t within;  /* charged for what it holds besides itself (footprint.c) */
     bool faulted;     /* its calls fail for good: counts as drained */
     bool draining;    /* drain_event has been recorded in this drain */
     bool plain_drain; /* no cuCtxRecordEvent here: the collector stands for all streams */
@@ -76,6 +78,10 @@ void contexts_stream_dying(CUcontext handle, CUstream stream);
 
 /* The number of the calling thread's context, to remember whose an allocation is; ALLOCS_NOBODY. */
 unsigned contexts_owner(void);
+
+/* Calls `look` with some context of this device current, where there is one that will stay. Keeper
+ * only. */
+void contexts_within(struct gate *gate, void (*look)(struct gate *gate));
 
 /* Starts afresh, for a process that attaches. */
 void contexts_reset(void);

@@ -41,6 +41,8 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, CUjit_optio
                                void **option_values, unsigned int option_count);
 CUresult cuLibraryUnload(CUlibrary library);
 CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library);
+CUresult cuLibraryGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUlibrary library,
+                            const char *name);
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 
 /* ---- CUDA 12.1 ---- */
@@ -81,6 +83,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx context);
 CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event);
 CUresult cuGreenCtxWaitEvent(CUgreenCtx context, CUevent event);
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
+CUresult cuFuncLoad(CUfunction function);
 
 /* ---- CUDA 12.5 ---- */
 typedef struct CUctxCreateParams_st CUctxCreateParams;

@@ -9,6 +9,7 @@
 #include "contexts.h"
 #include "copies.h"
 #include "fast.h"
+#include "footprint.h"
 #include "gate.h"
 #include "outside.h"
 #include "oversubscribe.h"
@@ -118,7 +119,7 @@
                      ? oversubscribe_alloc((void *)(key), bytes_) \
                      : real.name(PAIRS_PASS(__VA_ARGS__)); \
         while (__builtin_expect(rc != CUDA_SUCCESS, 0) && charge_again(&charge, rc)); \
-        return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? (uintptr_t)*(key) : 0); \
+        return charge_settle(&charge, rc, rc == CUDA_SUCCESS ? (uintptr_t) * (key) : 0); \
     }
 
 #define FREE(name, family, key, ...) \

@@ -35,6 +35,7 @@
 #include "clock.h"
 #include "closely.h"
 #include "contexts.h"
+#include "footprint.h"
 #include "gate.h"
 #include "log.h"
 #include "meter.h"
@@ -595,6 +596,7 @@ static void keeper_tend(struct gate *gate)
 {
     struct keeper *k = keeper_of(gate);
     keeper_books(gate);
+    footprint_tend(gate);
     if (k->move_skip > 0 && k->move_skip-- > 1)
         return;
     if (ring_tend(gate->ring) != -ESTALE)

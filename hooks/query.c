@@ -6,6 +6,7 @@
 
 #include <limits.h>
 
+#include "footprint.h"
 #include "gate.h"
 #include "ledger.h"
 #include "real.h"
@@ -26,11 +27,16 @@ static unsigned int query_narrow(uint64_t value)
 
 CUresult query_memory(size_t *free, size_t *total)
 {
+    struct gate *gate = guest_attached() ? gate_current() : NULL;
+    struct footprint_look books;
+    if (gate)
+        footprint_books(gate->ring, &books);
     CUresult rc = real.cuMemGetInfo_v2(free, total);
-    if (rc != CUDA_SUCCESS || !free || !total || !guest_attached())
+    if (rc != CUDA_SUCCESS || !free || !total || !gate)
         return rc;
     uint64_t left = *free, all = *total;
-    query_mask(gate_current(), &left, &all);
+    footprint_told(gate, &books, all - left);
+    query_mask(gate, &left, &all);
     *free = left;
     *total = all;
     return rc;

@@ -98,6 +98,9 @@ static void slot_clear(struct cuslice_segment *shared, unsigned slot)
     atomic_store(&s->context_bytes, 0);
     atomic_store(&s->paged, 0);
     atomic_store(&s->slice_ns, 0);
+    atomic_store(&s->changes, 0);
+    if (atomic_load(&s->joined_ns))
+        atomic_store(&shared->last_left_ns, now);
     atomic_store(&s->tenant, CUSLICE_TENANTS);
     atomic_store(&s->waiting_since_ns, 0);
     atomic_store(&s->joined_ns, 0);

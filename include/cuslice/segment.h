@@ -192,7 +192,10 @@ struct cuslice_slot {
     /* how long its turns are where memory pages, 0: a quantum; written as it begins one
      * (scheduler/paging.c); stale: a turn is as long as the one before it */
     CUSLICE_SHARED(uint64_t) slice_ns;
-    uint64_t reserved2[19];
+    /* Calls that change how much of the device is in use without the books telling when: begun in
+     * the upper half, ended in the lower one. Unequal: no difference is taken meanwhile. */
+    CUSLICE_SHARED(uint64_t) changes;
+    uint64_t reserved2[18];
     struct cuslice_books books;
 };
 
@@ -240,15 +243,20 @@ struct cuslice_segment {
     CUSLICE_SHARED(uint64_t) context_least;
     CUSLICE_SHARED(uint32_t) context_samples;
     CUSLICE_SHARED(uint32_t) context_driver;
-    /* Memory in use on the device that no client's books explain, and what the books looked like
-     * then; written by who measured last, in this order; stale: no difference is taken */
+    /* Memory in use on the device that no client's books explain, when that was, and what the books
+     * looked like then (a hash over them and the figure); written by who measured last, in this
+     * order; stale, or of two writers: no difference is taken */
     CUSLICE_SHARED(uint64_t) unexplained;
     CUSLICE_SHARED(uint64_t) unexplained_print;
     CUSLICE_SHARED(uint64_t) close_ns; /* CPU time spent in looking closely for a hand-over */
     /* until then nobody looks closely: who last did was put off its CPU; stale: hand-overs are
      * slower than need be */
     CUSLICE_SHARED(uint64_t) crowded_ns;
-    uint64_t reserved2[14];
+    CUSLICE_SHARED(uint64_t) unexplained_ns; /* when `unexplained` was measured */
+    /* when a client last left or was reaped: what it had comes back some time after that; stale:
+     * the estimate of a context's cost may take part of that off */
+    CUSLICE_SHARED(uint64_t) last_left_ns;
+    uint64_t reserved2[12];
     /* Time owed to tenants below the highest waiting class (scheduler/class.c), two's complement:
      * grows with what the class above is charged while they wait, shrinks with what they are.
      * Written by who charges; order: CAS seq_cst; stale: one of their turns early or late */

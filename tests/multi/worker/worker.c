@@ -126,8 +126,9 @@ CUresult worker_open(int ordinal)
 
 static const struct command *worker_find(const char *name)
 {
-    const struct command *const tables[] = {commands_launch,  commands_memory,  commands_capture,
-                                            commands_handles, commands_process, commands_share};
+    const struct command *const tables[] = {
+        commands_launch,  commands_memory,  commands_contexts, commands_capture,
+        commands_handles, commands_process, commands_share};
 
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         for (const struct command *c = tables[i]; c->name; c++)

@@ -80,6 +80,7 @@ struct command {
 };
 extern const struct command commands_launch[];
 extern const struct command commands_memory[];
+extern const struct command commands_contexts[];
 extern const struct command commands_capture[];
 extern const struct command commands_handles[];
 extern const struct command commands_process[];
