@@ -149,15 +149,19 @@ void footprint_books(struct ring *ring, struct footprint_look *look)
     look->others = look->print - mine;
 }
 
-/* Whether nothing is under way but `mine` calls of this process, and nobody has just gone. */
+/* Whether the memory of a client that left may still be on its way back. */
+static bool footprint_returning(const struct ring *ring)
+{
+    uint64_t left_ns = atomic_load(&ring_shared(ring)->last_left_ns);
+    uint64_t wait =
+        guest_config.reap_wait > FOOTPRINT_GONE_NS ? guest_config.reap_wait : FOOTPRINT_GONE_NS;
+    return left_ns && clock_now() < left_ns + wait;
+}
+
+/* Whether nothing is under way but `mine` calls of this process. */
 static bool footprint_quiet(const struct ring *ring, unsigned mine)
 {
     const struct cuslice_segment *shared = ring_shared(ring);
-    uint64_t left_ns = atomic_load(&shared->last_left_ns);
-    uint64_t wait =
-        guest_config.reap_wait > FOOTPRINT_GONE_NS ? guest_config.reap_wait : FOOTPRINT_GONE_NS;
-    if (left_ns && clock_now() < left_ns + wait)
-        return false;
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
         for (uint64_t left = atomic_load(&shared->attached[w]); left; left &= left - 1) {
             unsigned slot = w * 64 + (unsigned)__builtin_ctzll(left);
@@ -213,6 +217,8 @@ static void footprint_leave(struct ring *ring, const struct footprint_look *look
 {
     struct cuslice_segment *shared = ring_shared(ring);
     uint64_t unexplained = (uint64_t)footprint_unexplained(look), now = clock_now();
+    if (footprint_returning(ring))
+        return;
     atomic_store(&shared->unexplained_print, 0);
     atomic_store(&shared->unexplained, unexplained);
     atomic_store(&shared->unexplained_ns, now);
@@ -294,11 +300,14 @@ static void footprint_learn(struct gate *gate, uint64_t bytes)
 }
 
 /* The figure in the ring must be from before this client joined: a context that it had already, but
- * that no call had shown, would be in it. */
+ * that no call had shown, would be in it. What a dead client had may be gone, though its books are
+ * there. */
 static void footprint_sample(struct gate *gate, const struct footprint_look *look)
 {
+    struct segment *segment = &gate->ring->segment;
     int64_t before, cost;
-    if (!footprint_found(gate->ring, look->others, &before))
+    if (footprint_returning(gate->ring) || !footprint_found(gate->ring, look->others, &before) ||
+        slot_reap_set(segment, segment->shared->attached, gate->ring->slot) > 0)
         return;
     cost = footprint_unexplained(look) - before;
     if (cost >= (int64_t)FOOTPRINT_LEAST && footprint_sane(gate, cost))
@@ -358,10 +367,10 @@ void footprint_closed(struct context *context)
 
 /* ---- What is loaded into a context ---- */
 
-void footprint_before(struct footprint_call *call)
+void footprint_before(struct footprint_call *call, enum footprint_change change)
 {
     int error = errno;
-    *call = (struct footprint_call){0};
+    *call = (struct footprint_call){.change = change};
     if (!guest_attached() || guest.captures)
         return;
     struct context *context = contexts_note();
@@ -375,13 +384,20 @@ void footprint_before(struct footprint_call *call)
     errno = error;
 }
 
+/* A call that loads gives nothing back: what does is a client that left, in the same moment. */
+static bool footprint_likely(const struct footprint_call *call, int64_t bytes)
+{
+    return footprint_sane(call->gate, bytes < 0 ? -bytes : bytes) &&
+           (bytes < 0 ? call->change != FOOTPRINT_GROWS : call->change != FOOTPRINT_SHRINKS);
+}
+
 /* Less is given back than was measured where part of it was not seen coming. */
 static void footprint_add(struct footprint_call *call, int64_t bytes)
 {
     struct footprint *f = footprint_of(call->gate);
     struct context *context = call->context;
     lock_take(&footprint_lock);
-    if (context->handle == call->handle && footprint_sane(call->gate, bytes < 0 ? -bytes : bytes)) {
+    if (context->handle == call->handle && footprint_likely(call, bytes)) {
         if (bytes < 0 && (uint64_t)-bytes > context->within)
             bytes = -(int64_t)context->within;
         context->within += (uint64_t)bytes;
@@ -434,7 +450,7 @@ void footprint_before_function(struct footprint_call *call, const void *owner, c
     uint64_t key = footprint_key(owner, name);
     if (atomic_load(&footprint_functions[key % FOOTPRINT_FUNCTIONS]) == key)
         return;
-    footprint_before(call);
+    footprint_before(call, FOOTPRINT_GROWS);
     call->key = key;
 }
 
@@ -465,8 +481,8 @@ void footprint_tend(struct gate *gate)
     footprint_books(gate->ring, &now);
     bool still = now.print == f->last_print;
     f->last_print = now.print;
-    if (still && !guest.captures && footprint_quiet(gate->ring, 0) &&
-        !footprint_found(gate->ring, now.print, &unexplained))
+    if (still && !guest.captures && !footprint_returning(gate->ring) &&
+        footprint_quiet(gate->ring, 0) && !footprint_found(gate->ring, now.print, &unexplained))
         contexts_within(gate, footprint_look_now);
 }
 

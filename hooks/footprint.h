@@ -24,8 +24,11 @@ struct footprint_look {
     uint64_t others;    /* the same without this client's */
 };
 
+enum footprint_change { FOOTPRINT_EITHER, FOOTPRINT_GROWS, FOOTPRINT_SHRINKS };
+
 /* A call that may change what the current context costs. */
 struct footprint_call {
+    enum footprint_change change;
     struct context *context; /* NULL: nothing is measured */
     CUcontext handle;
     struct gate *gate;
@@ -36,7 +39,7 @@ struct footprint_call {
 
 /* Around a call that loads or unloads code, or sets a limit. Asks the driver twice how much memory
  * is free, where a context is current and nothing is being captured. */
-void footprint_before(struct footprint_call *call);
+void footprint_before(struct footprint_call *call, enum footprint_change change);
 void footprint_after(struct footprint_call *call, CUresult rc);
 
 /* The same for a call that loads a function unless that was loaded before: one that is known costs

@@ -29,7 +29,7 @@ def charged(place, tag, gpu=0):
     return tenants[tag]["context_bytes"] if tag in tenants else 0
 
 
-def until(found, wanted, words, seconds=farm.SOON):
+def until(found, wanted, words, seconds=8):
     """Idle clients take over once a second what others have learnt."""
     end = time.monotonic() + seconds
     while found() != wanted and time.monotonic() < end:
@@ -186,12 +186,13 @@ def check_ended_unseen():
         b.kill()
         join(place, "c")
         join(place, "d")
+        until(lambda: charged(place, "b"), 0, "a killed client's code")
         time.sleep(1.2)
-        place.workers[0].ok("context use 0")
-        place.workers[0].ok("info")
+        a.ok("context use 0")
+        a.ok("info")
         for tag in "efgh":
             join(place, tag)
-        for worker in place.workers[4:]:
+        for worker in [a] + place.workers[2:]:
             agree(place, worker, worker.tag)
 
 
@@ -223,9 +224,12 @@ def check_version():
         old = learnt(place, sim={"DRIVER_VERSION": "12090"})
         for worker in old:
             agree(place, worker, worker.tag)
-        new = [join(place, "n%d" % i) for i in range(3)]
-        check(charged(place, "n0") < 8 * MIB and charged(place, "n1") < 8 * MIB,
-              "charged by another driver's figure")
+        old[0].ok("info")
+        new = [join(place, "n%d" % i) for i in range(2)]
+        for worker in new:
+            check(charged(place, worker.tag) < 8 * MIB, "charged by another driver's figure")
+        new.append(join(place, "n2"))
+        check(charged(place, "n2") >= CONTEXT, "nothing charged after three differences")
         for worker in new:
             agree(place, worker, worker.tag)
         for worker in old:
@@ -270,7 +274,7 @@ def check_capture():
     """What loads code while a stream is being captured does not break the capture."""
     with farm.Farm() as place:
         a = learnt(place)[0]
-        a.ok("capture global 4")
+        a.ok("capture thread 4")
         a.ok("module load 2 8", thread=1)
         a.ok("module function 2", thread=1)
         equal(a.ok("recording 4"), [1], "still capturing")
