@@ -208,8 +208,10 @@ static void charge_choose(struct charge *charge)
         paged = oversubscribe_beyond(charge->gate, charge_get(charge->gate, &mark));
         charge_put(mark);
     }
-    if (paged)
+    if (paged) {
         charge->kind = ALLOCS_PAGED;
+        footprint_managed(charge->bytes);
+    }
 }
 
 static void charge_count_paged(struct gate *gate, int64_t change)

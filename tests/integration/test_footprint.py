@@ -19,6 +19,10 @@ HEAP, PRINTF = 2, 1  # CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE
 Books = collections.namedtuple("Books", "memory context used orphaned managed resident")
 
 
+def room(sim=None, **settings):
+    return farm.Farm(sim=dict({"CODE": 1}, **(sim or {})), **settings)
+
+
 def device(worker, ordinal=0):
     return Books(*worker.ok("handed %d" % ordinal))
 
@@ -55,7 +59,7 @@ def learnt(place, count=4, **more):
 
 
 def check_three_joins():
-    with farm.Farm() as place:
+    with room() as place:
         a, b, c = learnt(place, 3)
         for worker in (a, b, c):
             check(device(worker).context > CONTEXT, "a context and its code: %s" % (device(worker),))
@@ -75,7 +79,7 @@ def check_three_joins():
 
 def check_seen_by_itself():
     """Without anybody asking: the keepers look once the books are still."""
-    with farm.Farm() as place:
+    with room() as place:
         workers = []
         for tag in "abcd":
             workers.append(join(place, tag, look=False))
@@ -87,7 +91,7 @@ def check_seen_by_itself():
 
 def check_disturbed():
     """Another client allocates while clients join: nothing is learnt from that."""
-    with farm.Farm() as place:
+    with room() as place:
         a = join(place, "a")
         for i in range(6):
             a.ok("alloc cuMemAlloc_v2 %d" % (16 * MIB))
@@ -109,7 +113,7 @@ def check_disturbed():
 
 def check_together():
     """Clients that start at once disturb each other: nobody is found to cost nothing."""
-    with farm.Farm() as place:
+    with room() as place:
         first = join(place, "a")
         crowd = [place.worker("c%d" % i, opened=False) for i in range(4)]
         for future in [w.post("open") for w in crowd]:
@@ -124,7 +128,7 @@ def check_together():
 
 def check_code():
     """Modules, functions loaded when asked for, heaps and buffers raised and lowered."""
-    with farm.Farm() as place:
+    with room() as place:
         a = learnt(place)[-1]
         agree(place, a, "before")
         base = device(a).context
@@ -143,7 +147,7 @@ def check_code():
 
 def check_first_function():
     """A context's first function makes the driver take room for code."""
-    with farm.Farm() as place:
+    with room() as place:
         workers = learnt(place)
         a = workers[0]
         a.ok("context make 1")
@@ -158,7 +162,7 @@ def check_first_function():
 
 def check_contexts():
     """Each context once; ended and reset ones give it back."""
-    with farm.Farm() as place:
+    with room() as place:
         workers = learnt(place)
         a = workers[1]
         for step in ("context make 1", "context make 2", "module load 1 %d" % (8 * MIB), "context end 2",
@@ -177,7 +181,7 @@ def check_contexts():
 def check_ended_unseen():
     """A context that ends before enough is known changes what no books explain: no difference over
     that, and none while a dead client's memory is on its way back."""
-    with farm.Farm(REAP_WAIT="1s", sim={"TEARDOWN": "300ms"}) as place:
+    with room(REAP_WAIT="1s", sim={"TEARDOWN": "300ms"}) as place:
         a = join(place, "a")
         a.ok("context make 1")
         a.ok("info")
@@ -199,7 +203,7 @@ def check_ended_unseen():
 def check_cap():
     """What a client may have is its cap less its contexts; a cap below these refuses and breaks
     nothing."""
-    with farm.Farm() as place:
+    with room() as place:
         learnt(place)
         a = join(place, "a", MEM_LIMIT=GIB)
         agree(place, a, "under a cap")
@@ -220,7 +224,7 @@ def check_cap():
 
 def check_version():
     """Another version of the driver starts afresh."""
-    with farm.Farm() as place:
+    with room() as place:
         old = learnt(place, sim={"DRIVER_VERSION": "12090"})
         for worker in old:
             agree(place, worker, worker.tag)
@@ -237,7 +241,7 @@ def check_version():
 
 
 def check_two_devices():
-    with farm.Farm(sim={"DEVICES": 2}) as place:
+    with room(sim={"DEVICES": 2}) as place:
         first = learnt(place)
         for worker in first:
             agree(place, worker, worker.tag)
@@ -257,7 +261,7 @@ def check_two_devices():
 
 def check_managed():
     """Managed memory comes and goes unseen: nothing is learnt beside it, and nothing wrong."""
-    with farm.Farm() as place:
+    with room() as place:
         a = join(place, "a")
         a.ok("alloc cuMemAllocManaged %d" % (512 * MIB))
         a.ok("spin 1000")
@@ -272,7 +276,7 @@ def check_managed():
 
 def check_capture():
     """What loads code while a stream is being captured does not break the capture."""
-    with farm.Farm() as place:
+    with room() as place:
         a = learnt(place)[0]
         a.ok("capture thread 4")
         a.ok("module load 2 8", thread=1)

@@ -185,7 +185,8 @@ def answered(future, seconds):
 
 
 class Farm:
-    """settings: CUSLICE_ ones of every worker, without the prefix; sim: SIMCUDA_ ones."""
+    """settings: CUSLICE_ ones of every worker, without the prefix; sim: SIMCUDA_ ones. Code takes no
+    device memory unless asked for, so that figures of other memory are round."""
 
     def __init__(self, sim=None, preload=True, **settings):
         self.place = tempfile.mkdtemp(prefix="farm-")
@@ -194,7 +195,7 @@ class Farm:
         os.mkdir(self.ring)
         os.chmod(self.ring, 0o1777)
         os.mkdir(self.device)
-        self.sim = dict({"LINGER": "500ms"}, **(sim or {}))
+        self.sim = dict({"LINGER": "500ms", "CODE": 0}, **(sim or {}))
         self.settings = settings
         self.preload = preload
         self.workers = []

@@ -208,7 +208,7 @@ static CUresult module_take_code(struct context *context, uint64_t bytes)
     uint64_t need = code[context->slot].used + bytes;
     CUresult result;
 
-    if (need > code[context->slot].taken) {
+    if (sim.code && need > code[context->slot].taken) {
         uint64_t grow = SIM_ALIGN(need - code[context->slot].taken, MODULE_STEP);
 
         result = memory_adjust(context, (int64_t)grow);

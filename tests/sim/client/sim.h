@@ -81,7 +81,7 @@ struct context {
     bool primary;
     unsigned uses; /* of the primary context: retains */
     size_t limits[16];
-    uint64_t limit_cost; /* device memory for limits above their defaults */
+    uint64_t limit_cost;               /* device memory for limits above their defaults */
     _Atomic bool heap_used, fifo_used; /* kernels that may use them were launched */
     CUfunc_cache cache;
     CUsharedconfig shared;
@@ -255,6 +255,7 @@ struct sim {
     unsigned char *arena_base;
     const _Atomic uint32_t *alive; /* 1 here, 0 in a forked child (MADV_WIPEONFORK) */
     uint64_t launch_cost, record_cost, query_cost, write_cost;
+    bool code;       /* code takes device memory */
     unsigned rounds; /* of a WHILE node's body: nothing on the device ends its loop */
     pthread_mutex_t lock;
 };

@@ -141,6 +141,7 @@ static void start_settings(void)
     sim.failing = text && *text;
     sim.null_launch = util_env_number("SIMCUDA_NULL_LAUNCH", 0, 1) != 0;
     sim.log = util_env_number("SIMCUDA_LOG", 0, 1) != 0;
+    sim.code = util_env_number("SIMCUDA_CODE", 1, 1) != 0;
     sim.fabric = util_env_number("SIMCUDA_FABRIC", 1, 1) != 0;
     sim.multicast = util_env_number("SIMCUDA_MULTICAST", 1, 1) != 0;
     sim.launch_cost = util_env_duration("SIMCUDA_LAUNCH_COST", 0);

@@ -39,6 +39,7 @@ struct settings {
     uint64_t copy_rate;   /* bytes per second between host and device */
     uint64_t memory_rate; /* bytes per second inside the device */
     bool paging;          /* concurrent managed access */
+    bool code;            /* code and modules' variables take memory */
     uint64_t page_rate;   /* bytes per second to and from the device */
     uint64_t overlap;     /* what a programmatic launch saves behind a kernel */
 };

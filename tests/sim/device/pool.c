@@ -120,6 +120,13 @@ static bool pool_is_paged(enum alloc_kind kind)
     return kind == ALLOC_MANAGED && settings.paging;
 }
 
+/* Modules' variables, where code is told to take no memory; nobody can hold them but their maker.
+ */
+static bool pool_is_free_of_charge(enum alloc_kind kind)
+{
+    return kind == ALLOC_MODULE && !settings.code;
+}
+
 /* Cuts `bytes` off the front of a free block that starts aligned; the rest stays free. */
 static struct block *pool_cut(struct device *device, struct block *block, uint64_t bytes)
 {
@@ -249,7 +256,7 @@ uint32_t pool_take(struct device *device, struct client *client, unsigned contex
     *pool_bucket(block->address) = block;
     if (pool_is_paged(kind))
         paging_add(client, device->ordinal, bytes);
-    else
+    else if (!pool_is_free_of_charge(kind))
         pool_count(device, client, kind == ALLOC_MODULE, (int64_t)bytes);
     trace_memory(client, device->ordinal, "alloc", bytes);
     *address = block->address;
@@ -294,7 +301,7 @@ static void pool_release(struct block *block)
     *at = block->chain;
     if (pool_is_paged(block->kind))
         paging_remove(block->owner, block->device, block->bytes);
-    else
+    else if (!pool_is_free_of_charge(block->kind))
         pool_count(device, block->owner, block->kind == ALLOC_MODULE, -(int64_t)block->bytes);
     block->owner = NULL;
     if (pool_discard(device, block))

@@ -54,6 +54,7 @@ void settings_load(void)
     settings.copy_rate = util_env_size("SIMCUDA_COPY_RATE", UINT64_C(20000000000));
     settings.memory_rate = util_env_size("SIMCUDA_MEMORY_RATE", UINT64_C(800000000000));
     settings.paging = util_env_number("SIMCUDA_CONCURRENT_MANAGED", 1, 1) != 0;
+    settings.code = util_env_number("SIMCUDA_CODE", 1, 1) != 0;
     settings.page_rate = util_env_size("SIMCUDA_PAGE_RATE", UINT64_C(12000000000));
     settings.overlap = util_env_duration("SIMCUDA_OVERLAP", 3000);
     if (!settings.slice)
