@@ -697,18 +697,27 @@ void keeper_forget(void)
     keeper_started = false;
 }
 
+/* Whether the thread has ended in time. Asked again and again: the one timed join that older libcs
+ * have goes by the time of day, which may jump. */
+static bool keeper_join(uint64_t deadline)
+{
+    while (pthread_tryjoin_np(keeper_thread, NULL) != 0) {
+        if (clock_now() >= deadline)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return true;
+}
+
 void keeper_stop(void)
 {
     uint64_t deadline = clock_after(KEEPER_EXIT_NS);
-    struct timespec join;
     if (!keeper_started)
         return;
     atomic_store(&keeper_stopping, true);
     for (unsigned i = 0; i < guest.gates; i++)
         ring_poke(ring_shared(guest.gate[i].ring), guest.gate[i].ring->slot);
-    clock_gettime(CLOCK_REALTIME, &join);
-    join.tv_sec += 1;
-    if (pthread_timedjoin_np(keeper_thread, NULL, &join) != 0)
+    if (!keeper_join(clock_after(CLOCK_S)))
         return; /* it is inside the driver: the lock tells the others when the process is gone */
     for (unsigned i = 0; i < guest.gates; i++)
         keeper_finish(&guest.gate[i], deadline);
