@@ -43,6 +43,7 @@ static pthread_key_t gate_key;
 static bool gate_key_made;
 
 #define GATE_SAY_NS (5 * CLOCK_S)
+#define GATE_AWAY_NS (2 * CLOCK_S)
 /* What a hand-over for a pause is taken to cost. */
 #define GATE_COST_LEAST_NS (500 * CLOCK_US)
 #define GATE_COST_MOST_NS (20 * CLOCK_MS)
@@ -261,20 +262,31 @@ bool gate_books_quiet(void)
 
 /* ---- The slow way ---- */
 
-static void gate_say(const struct gate *gate, uint64_t since, uint64_t now, bool *said)
+/* How long a thread has waited in this process's own time: looks are a second apart at most, and
+ * what is more was spent frozen or stopped. */
+struct gate_wait {
+    uint64_t since, seen;
+    bool said;
+};
+
+static void gate_say(const struct gate *gate, struct gate_wait *wait, uint64_t now)
 {
     char name[CUSLICE_TEXT];
-    if (*said || now - since < GATE_SAY_NS)
+    if (now - wait->seen > GATE_AWAY_NS)
+        wait->since += now - wait->seen;
+    wait->seen = now;
+    if (wait->said || now - wait->since < GATE_SAY_NS)
         return;
-    *said = true;
+    wait->said = true;
+    double seconds = (double)(now - wait->since) / 1e9;
+    unsigned index = (unsigned)(gate - guest.gate);
     if (ring_limit_until(gate->ring)) {
         log_warn("waiting", "waiting %.1f s, GPU %u: the tenant's CUSLICE_LIMIT is used up",
-                 (double)(now - since) / 1e9, (unsigned)(gate - guest.gate));
+                 seconds, index);
         return;
     }
     ring_holder_name(gate->ring, name, sizeof name);
-    log_warn("waiting", "waiting %.1f s, GPU %u held by %s", (double)(now - since) / 1e9,
-             (unsigned)(gate - guest.gate), name);
+    log_warn("waiting", "waiting %.1f s, GPU %u held by %s", seconds, index, name);
 }
 
 /* One look. What it acts on must still be the token when it acts: a thread that was away meanwhile
@@ -317,8 +329,8 @@ static void gate_take(struct gate *gate)
 {
     struct ring_watch watch = {0};
     uint64_t since = clock_now(), token;
+    struct gate_wait wait = {.since = since, .seen = since};
     uint32_t last = ring_news(gate->ring);
-    bool said = false;
     atomic_fetch_add(&gate->waiters, 1);
     while (guest_attached()) {
         struct ring *ring = gate->ring;
@@ -333,7 +345,7 @@ static void gate_take(struct gate *gate)
             ring_unwant(ring, &token);
         else if (look == GATE_WAIT && !(alerted && gate_look_closely(gate, ring)))
             ring_wait(ring, news, &watch, clock_after(CLOCK_S));
-        gate_say(gate, since, clock_now(), &said);
+        gate_say(gate, &wait, clock_now());
     }
     atomic_fetch_add(&gate->burst_wait_ns, clock_now() - since);
     atomic_fetch_sub(&gate->waiters, 1);

@@ -22,6 +22,9 @@
 #include "policy.h"
 #include "ring.h"
 
+/* A turn is revoked so soon after it could be, even where CPUs are busy. */
+#define SLOT_REVOKED_NS (100 * CLOCK_MS)
+
 static bool slot_bit(const _Atomic(uint64_t) *set, unsigned slot)
 {
     return atomic_load(&set[slot / 64]) >> (slot % 64) & 1;
@@ -50,6 +53,36 @@ static void slot_spend(struct cuslice_segment *shared, unsigned slot, uint64_t e
     class_spend(shared, slot, epoch, others, ns);
 }
 
+/* Since when, at the earliest after `from`, another client has waited; `now` when none does. */
+static uint64_t slot_wanted_since(struct cuslice_segment *shared, unsigned slot, uint64_t from,
+                                  uint64_t now)
+{
+    uint64_t others[CUSLICE_SLOT_WORDS], first = now;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        others[w] = atomic_load(&shared->waiting[w]);
+    others[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+    limit_strike(shared, others, now);
+    for (unsigned i = 0; i < CUSLICE_SLOTS; i++) {
+        uint64_t since = atomic_load(&shared->slot[i].waiting_since_ns);
+        if ((others[i / 64] >> (i % 64) & 1) && since && since < first)
+            first = since;
+    }
+    return first > from ? first : from;
+}
+
+/* What a turn from `from` to `now` is charged. Who waits revokes a turn that takes too long; one
+ * that took longer than that was nobody's doing: all were frozen, say. Then it was a slice. */
+static uint64_t slot_used(struct cuslice_segment *shared, unsigned slot, uint64_t from,
+                          uint64_t now)
+{
+    uint64_t slice = segment_quantum(shared), longest = slice + segment_allowance(shared);
+    longest += RING_GRACE_NS + SLOT_REVOKED_NS;
+    if (now - from <= longest)
+        return now - from;
+    uint64_t since = slot_wanted_since(shared, slot, from, now);
+    return now - since <= longest ? now - from : since - from + slice;
+}
+
 void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now)
 {
     struct cuslice_slot *s = &shared->slot[slot];
@@ -61,11 +94,12 @@ void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, 
     from = to > from ? to : from;
     if (from >= now || !atomic_compare_exchange_strong(&s->charged_to_ns, &to, now))
         return;
-    slot_count(shared, slot, granted_ns, now - from);
-    slot_count(shared, slot, charged_ns, now - from);
-    atomic_fetch_add_explicit(&shared->busy_ns, now - from, memory_order_relaxed);
-    policy_charge(tenant_of(shared, slot), now - from);
-    slot_spend(shared, slot, epoch, now - from, now);
+    uint64_t used = slot_used(shared, slot, from, now);
+    slot_count(shared, slot, granted_ns, used);
+    slot_count(shared, slot, charged_ns, used);
+    atomic_fetch_add_explicit(&shared->busy_ns, used, memory_order_relaxed);
+    policy_charge(tenant_of(shared, slot), used);
+    slot_spend(shared, slot, epoch, used, now);
 }
 
 /* Word by word, since a revoker may be adding to them. */

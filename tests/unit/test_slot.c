@@ -229,6 +229,42 @@ static void test_charged_once(void)
     clock_fake(NULL);
 }
 
+/* A turn that others would have revoked long ago, had they been awake, was a slice. */
+static void test_frozen_turn_is_a_slice(void)
+{
+    struct cuslice_segment *shared;
+    uint64_t token, epoch, charged;
+
+    room_stop_clock();
+    room_open();
+    room_join(&ring[0], "a", 100);
+    room_join(&ring[1], "b", 100);
+    shared = ring_shared(&ring[0]);
+    ring_want(&ring[0]);
+    REQUIRE(ring_look(&ring[0], &token) == 1);
+    epoch = CUSLICE_TOKEN_EPOCH(token);
+    ring_claim(&ring[0], token);
+    room_pass(10 * CLOCK_S); /* alone */
+    slot_charge(shared, 0, epoch, room_clock());
+    CHECK_EQ(ring_tenant(&ring[0])->books.charged_ns, 10 * CLOCK_S);
+    room_pass(5 * CLOCK_MS);
+    ring_want(&ring[1]);
+    room_pass(room_device.quantum_ns + room_device.allowance_ns); /* the longest that may be */
+    slot_charge(shared, 0, epoch, room_clock());
+    charged = 10 * CLOCK_S + 5 * CLOCK_MS + room_device.quantum_ns + room_device.allowance_ns;
+    CHECK_EQ(ring_tenant(&ring[0])->books.charged_ns, charged);
+    room_pass(10 * CLOCK_S); /* everybody is frozen */
+    slot_charge(shared, 0, epoch, room_clock());
+    charged += room_device.quantum_ns;
+    CHECK_EQ(ring_tenant(&ring[0])->books.charged_ns, charged);
+    CHECK_EQ(ring_tenant(&ring[0])->vtime, charged);
+    CHECK_EQ(shared->slot[0].charged_to_ns, room_clock());
+    ring_leave(&ring[0]);
+    ring_leave(&ring[1]);
+    room_close();
+    clock_fake(NULL);
+}
+
 /* What slot_join does, up to `step`, then death. */
 static int half_join(void *arg)
 {
@@ -484,6 +520,7 @@ int main(void)
     TEST(test_reaping_clears_and_keeps);
     TEST(test_sets_are_reaped);
     TEST(test_charged_once);
+    TEST(test_frozen_turn_is_a_slice);
     TEST(test_joiner_dies_half_way);
     TEST(test_reaper_dies_half_way);
     TEST(test_reapers_race);
