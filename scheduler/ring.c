@@ -286,9 +286,9 @@ void ring_want(struct ring *ring)
     struct cuslice_segment *shared = ring_shared(ring);
     uint64_t waiting[CUSLICE_SLOT_WORDS], now = clock_now();
     unsigned holder = CUSLICE_TOKEN_HOLDER(ring_token(ring));
+    ring_heal(ring, now); /* damage may come while one waits, and make it wait for ever */
     if (atomic_load(&shared->waiting[ring->slot / 64]) & ring_bit(ring))
         return;
-    ring_heal(ring, now);
     ring_waiting(shared, waiting);
     policy_lift(shared, ring->slot, waiting, holder, ring_held(shared, holder, now), now);
     atomic_store(&ring_me(ring)->waiting_since_ns, now);

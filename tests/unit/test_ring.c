@@ -720,6 +720,22 @@ static void test_close_look(void)
         CHECK_EQ(ring_pass(&b, &token, false), 0);
     }
     CHECK(seen);
+/* Of a client whose tenant nobody knows it would never be the turn, and it would wait for ever. */
+static void test_damage_while_waiting_heals(void)
+{
+    uint64_t token = 0;
+
+    begin();
+    ring_want(&a);
+    CHECK_EQ(ring_look(&a, &token), 1);
+    ring_claim(&a, token);
+    ring_want(&b);
+    ring_want(&c);
+    ring_me(&b)->tenant = 3000;
+    ring_want(&b); /* as it does between two waits */
+    CHECK_EQ(ring_me(&b)->tenant, b.tenant);
+    CHECK_EQ(ring_pass(&a, &token, false), 0);
+    CHECK_EQ(CUSLICE_TOKEN_HOLDER(shared->token), b.slot);
     end();
 }
 
@@ -1154,6 +1170,7 @@ int main(void)
     TEST(test_nothing_to_look_for);
     TEST(test_looking);
     TEST(test_close_look);
+    TEST(test_damage_while_waiting_heals);
     TEST(test_tending);
     TEST(test_name_of_the_holder);
     TEST(test_givers_race);
