@@ -720,6 +720,9 @@ static void test_close_look(void)
         CHECK_EQ(ring_pass(&b, &token, false), 0);
     }
     CHECK(seen);
+    end();
+}
+
 /* Of a client whose tenant nobody knows it would never be the turn, and it would wait for ever. */
 static void test_damage_while_waiting_heals(void)
 {
