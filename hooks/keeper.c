@@ -59,12 +59,12 @@
 #define KEEPER_OVERDUE_NS (10 * CLOCK_MS)
 #define KEEPER_RELENT_NS (5 * CLOCK_MS)
 
-/* METERING: the meter's markers will tell when all is done. DRAINING: an event over all streams. */
 /* A client that holds the GPU no longer than this without work. */
 #define KEEPER_BRIEF_NS (300 * CLOCK_US)
 /* After having looked closely for the end of its work: not again for so many times as long. */
 #define KEEPER_WATCH_SHARE 20
 
+/* METERING: the meter's markers will tell when all is done. DRAINING: an event over all streams. */
 enum keeper_step { KEEPER_HOLDING, KEEPER_CLOSING, KEEPER_METERING, KEEPER_DRAINING };
 
 struct keeper {
@@ -258,13 +258,17 @@ static bool keeper_look_closely(struct gate *gate, struct keeper *k, uint64_t un
 }
 
 /* When to look at the drain next. The keeper is awake for its expected end; when that was in vain
- * it looks less and less often: each look may take a CPU from who has better use for it. */
-static uint64_t keeper_drain_look(const struct keeper *k, uint64_t until, uint64_t now, bool may)
+ * it looks less and less often: each look may take a CPU from who has better use for it. `due` is
+ * that end by what has been seen to be done; `until` moves on with the clock while it is overdue.
+ */
+static uint64_t keeper_drain_look(const struct keeper *k, uint64_t until, uint64_t due,
+                                  uint64_t now, bool may)
 {
     uint64_t awake = may ? closely_wake(&k->closely, until) : until - k->closely.late_ns / 2;
-    if (awake > now)
-        return awake - now < 2 * KEEPER_LOOK_MOST_NS ? awake : now + KEEPER_LOOK_MOST_NS;
-    return now + keeper_patient(now > until ? (now - until) / 4 : 0);
+    uint64_t next = now + keeper_patient(now > due ? (now - due) / 4 : 0);
+    if (awake > now && (now <= due || awake > next))
+        next = awake - now < 2 * KEEPER_LOOK_MOST_NS ? awake : now + KEEPER_LOOK_MOST_NS;
+    return next;
 }
 
 /* The allowance is used up. With a limit, but nobody to go on beside the work, it is waited for;
@@ -277,27 +281,32 @@ static uint64_t keeper_give_up(struct gate *gate, struct keeper *k, uint64_t now
     return atomic_load(&gate->waiters) ? keeper_relent(gate, k, now) : now + KEEPER_TICK_NS;
 }
 
+static uint64_t keeper_later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* An end that was looked for closely in vain is so again only once something has been done. */
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
     if (keeper_drained(gate, k))
         return keeper_pass(gate, k, true);
-    uint64_t now = clock_now(), until = meter_busy_until(gate);
-    bool may = closely_may(&ring_shared(gate->ring)->crowded_ns, now);
+    uint64_t now = clock_now(), until = meter_busy_until(gate), due = meter_should_end(gate);
+    bool may = closely_may(&ring_shared(gate->ring)->crowded_ns, now) && k->looked_ns < due;
     if (now >= k->give_up_ns)
         return keeper_give_up(gate, k, now);
     if (may)
         ring_expect(gate->ring, k->token, until);
-    if (may && closely_wake(&k->closely, until) <= now && k->looked_ns < until) {
+    if (may && closely_wake(&k->closely, until) <= now) {
         if (keeper_look_closely(gate, k, until))
             return keeper_pass(gate, k, true);
         now = clock_now();
     }
-    uint64_t stuck = meter_should_end(gate) + meter_stuck(gate, k->relents);
-    if (stuck > k->stuck_ns) /* it gets on */
-        k->stuck_ns = stuck;
+    due = meter_should_end(gate); /* it gets on when that has moved */
+    k->stuck_ns = keeper_later(k->stuck_ns, due + meter_stuck(gate, k->relents));
     if (now >= k->stuck_ns && atomic_load(&gate->waiters))
         return keeper_relent(gate, k, now);
-    return keeper_drain_look(k, until, now, may);
+    return keeper_drain_look(k, until, keeper_later(due, k->closed_ns), now, may);
 }
 
 static uint64_t keeper_closing(struct gate *gate, struct keeper *k)

@@ -164,4 +164,34 @@ def check_overlapping():
         check(min(t[2] for t in tries) < 11.5, "their slices end late")
 
 
-farm.run(check_queues, check_mixed, check_unannounced, check_overlapping, check_handover)
+def keeper_seconds(pid):
+    """CPU time of cuslice's thread in a process."""
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/stat" % (pid, task)) as file:
+            name, _, rest = file.read().partition(") ")
+        if name.endswith("(cuslice"):
+            return sum(int(ticks) for ticks in rest.split()[11:13]) / os.sysconf("SC_CLK_TCK")
+    raise AssertionError("no thread of cuslice")
+
+
+def unknown():
+    """CPU time of who drains work of unknown length, queued while it was alone; in parts of that
+    time."""
+    with farm.Farm(QUANTUM="10ms", ALLOWANCE="3s") as place:
+        a = place.worker("a")
+        a.ok("spin 50000000 24")
+        b = place.worker("b")
+        before, begun = keeper_seconds(a.pid), farm.now()
+        b.ok("spin 1000")
+        lasted, spent = (farm.now() - begun) / farm.SECOND, keeper_seconds(a.pid) - before
+    print("a drain of unknown length: %.2f s, %.2f s of CPU time" % (lasted, spent), flush=True)
+    check(lasted > 0.3, "there was nothing to wait for")
+    return spent / lasted
+
+
+def check_unknown():
+    check(any(unknown() < 0.15 for _ in range(TRIES)), "it is waited for without a pause")
+
+
+farm.run(check_queues, check_mixed, check_unannounced, check_overlapping, check_handover,
+         check_unknown)
