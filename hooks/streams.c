@@ -19,10 +19,16 @@ struct streams_entry {
 };
 
 static struct streams_entry streams_free[STREAMS_MAX]; /* non-blocking ones: free of the barrier */
-static CUstream streams_captured[STREAMS_MAX];
 static struct lock streams_lock; /* of streams_free, so that no program's thread waits in
                                     cuStreamCreate for a keeper that is blocked in the driver */
-static const struct gate_mark *streams_capturer[STREAMS_MAX]; /* whose per-thread stream it is */
+
+struct streams_capture {
+    CUstream stream;               /* NULL = free */
+    const struct gate_mark *owner; /* whose per-thread stream it is */
+    CUcontext context;
+};
+
+static struct streams_capture streams_captured[STREAMS_MAX];
 
 void streams_reset(void)
 {
@@ -81,7 +87,7 @@ static unsigned streams_place(CUstream stream, const struct gate_mark *owner)
 {
     unsigned place = 0;
     while (place < STREAMS_MAX &&
-           (streams_captured[place] != stream || streams_capturer[place] != owner))
+           (streams_captured[place].stream != stream || streams_captured[place].owner != owner))
         place++;
     return place;
 }
@@ -91,14 +97,14 @@ static void streams_uncapture(CUstream stream, const struct gate_mark *owner)
     unsigned place = streams_place(stream, owner);
     if (place == STREAMS_MAX)
         return;
-    streams_captured[place] = NULL;
-    streams_capturer[place] = NULL;
+    streams_captured[place] = (struct streams_capture){0};
     guest.captures--;
 }
 
+/* Without a capture no thread waits here, where the keeper may be blocked in the driver. */
 void streams_thread_gone(const struct gate_mark *mark)
 {
-    if (!guest_attached())
+    if (!guest_attached() || !guest.captures)
         return;
     lock_take(&guest.driver_lock);
     streams_uncapture(CU_STREAM_PER_THREAD, mark);
@@ -145,9 +151,12 @@ void streams_green_gone(CUgreenCtx green)
     lock_put(&guest.driver_lock);
 }
 
-/* Called under guest.driver_lock. */
+/* Called under guest.driver_lock. A capture that nobody has ended ends with its context. */
 void streams_context_gone(CUcontext context)
 {
+    for (unsigned i = 0; i < STREAMS_MAX; i++)
+        if (streams_captured[i].stream && streams_captured[i].context == context)
+            streams_uncapture(streams_captured[i].stream, streams_captured[i].owner);
     lock_take(&streams_lock);
     for (unsigned i = 0; i < STREAMS_MAX; i++)
         if (streams_free[i].context == context)
@@ -183,17 +192,26 @@ void streams_capture_begin(void)
         gate_set_slow(&guest.gate[i], true);
 }
 
+static CUcontext streams_context(CUstream stream)
+{
+    CUcontext context = NULL;
+    CUgreenCtx green;
+    CUresult rc = REAL_HAS(cuStreamGetCtx_v2) ? real.cuStreamGetCtx_v2(stream, &context, &green)
+                                              : real.cuStreamGetCtx(stream, &context);
+    return rc == CUDA_SUCCESS ? context : NULL;
+}
+
 void streams_capture_begun(CUresult rc, CUstream stream, bool per_thread)
 {
     if (!guest_attached())
         return;
     stream = streams_key(stream, per_thread);
     const struct gate_mark *owner = streams_owner(stream);
+    CUcontext context = rc == CUDA_SUCCESS ? streams_context(stream) : NULL;
     lock_take(&guest.driver_lock);
     unsigned place = rc == CUDA_SUCCESS ? streams_place(NULL, NULL) : STREAMS_MAX;
     if (place < STREAMS_MAX) {
-        streams_captured[place] = stream;
-        streams_capturer[place] = owner;
+        streams_captured[place] = (struct streams_capture){stream, owner, context};
     } else {
         guest.captures--; /* refused; or one more than anybody makes: then it is not protected */
     }

@@ -47,4 +47,25 @@ def check_moths():
     survives("moths", 150)
 
 
-farm.run(check_contexts, check_resets, check_streams, check_moths)
+def check_captures():
+    """A context that goes in the middle of a capture: nothing is being captured any more, so turns
+    end as they did."""
+    with farm.Farm(QUANTUM="10ms", ALLOWANCE="100ms") as place:
+        a, b = place.worker("a"), place.worker("b")
+        for worker in (a, b):
+            worker.ok("spin 1000")
+            worker.ok("sync")
+        a.ok("capture relaxed 4")
+        a.ask("resets 1")  # refused, and ends the capture's validity
+        a.ok("resets 1")
+        a.ok("spin 400000000")  # an overrun: the next drains ask the driver about everything
+        b.ok("spin 1000")
+        a.ok("sync")
+        b.ok("sync")
+        farm.together([(w, "loop 1500 300000 0") for w in (a, b)], 30)
+        turns = place.trace().turns()
+        print("after a capture that its context did not outlive: %d turns" % len(turns))
+        check(len(turns) > 50, "only %d turns" % len(turns))
+
+
+farm.run(check_contexts, check_resets, check_streams, check_moths, check_captures)
