@@ -474,6 +474,17 @@ static struct meter_place meter_take_place(struct meter *meter, uintptr_t key,
     return place;
 }
 
+/* Whether the marker in front is not done yet. Under guest.driver_lock, so that no capture begins
+ * meanwhile which the question would break. */
+static bool meter_front_undone(CUevent before)
+{
+    if (!before || !lock_try(&guest.driver_lock))
+        return false;
+    bool undone = !guest.captures && real.cuEventQuery(before) == CUDA_ERROR_NOT_READY;
+    lock_put(&guest.driver_lock);
+    return undone;
+}
+
 /* Records the marker; without the meter's lock, since the driver may block. */
 static void meter_record(struct meter *meter, const struct gate_pass *pass,
                          const struct meter_place *place)
@@ -482,8 +493,7 @@ static void meter_record(struct meter *meter, const struct gate_pass *pass,
     CUevent event = contexts_marker(pass->context, (unsigned)(marker - meter->marker));
     if (event && real.cuEventRecord(event, pass->stream) != CUDA_SUCCESS)
         event = NULL;
-    bool chained =
-        event && place->before && real.cuEventQuery(place->before) == CUDA_ERROR_NOT_READY;
+    bool chained = event && meter_front_undone(place->before);
     lock_take(&meter->lock);
     if (marker->number == place->number) {
         marker->event = event; /* NULL counts as done here, so only the drain is sure any more */

@@ -75,6 +75,22 @@ def check_other_threads():
                 busy.result(farm.SOON)
 
 
+def check_slow_queries():
+    """Another thread's launches are marked, and the driver asked about the markers in front, all
+    the time: no question is under way when a capture begins that it would break."""
+    slow = {"FAIL": "cuEventQuery=slow:3ms"}
+    with farm.Farm() as place:
+        a, neighbour = place.worker("a", sim=slow), place.worker("neighbour")
+        for stream in (5, 4):
+            a.ok("spin 1000 1 %d" % stream)
+            a.ok("sync %d" % stream)
+        neighbour.ok("spin 1000")
+        other = a.post("loop 1500 2000000 0 5", thread=1)
+        a.ok("sleep 100")
+        equal(a.numbers("record 30 global", timeout=60), [0, 30], "rounds beside slow queries")
+        equal(farm.numbers(other.result(farm.SOON))[0], 0, "the other thread")
+
+
 def check_replay_is_gated():
     with farm.Farm() as place:
         a, neighbour = place.worker("a"), place.worker("neighbour")
@@ -115,5 +131,5 @@ def check_retuned_replay():
         between(share["a"], 45, 55, "the replaying client's share")
 
 
-farm.run(check_modes, check_begun_before_the_turn, check_other_threads, check_replay_is_gated,
-         check_retuned_replay)
+farm.run(check_modes, check_begun_before_the_turn, check_other_threads, check_slow_queries,
+         check_replay_is_gated, check_retuned_replay)
