@@ -618,17 +618,20 @@ static void keeper_tend(struct gate *gate)
 
 /* ---- The loop ---- */
 
+_Static_assert(GATE_DEVICES <= FUTEX_WATCH_MAX, "all devices are watched at once");
+
+/* Before Linux 5.16 one word at a time can be watched: with several devices that takes a look every
+ * millisecond. */
 static void keeper_nap_till(const uint32_t *news, uint64_t until)
 {
-    struct futex_watch watch[FUTEX_WATCH_MAX];
-    unsigned n = guest.gates < FUTEX_WATCH_MAX ? guest.gates : FUTEX_WATCH_MAX;
+    struct futex_watch watch[GATE_DEVICES];
     if (guest.gates == 1) {
         futex_wait(&ring_me(guest.gate[0].ring)->wake, news[0], until);
         return;
     }
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < guest.gates; i++)
         watch[i] = (struct futex_watch){&ring_me(guest.gate[i].ring)->wake, news[i], false};
-    if (n < guest.gates || futex_wait_many(watch, n, until) == -ENOSYS)
+    if (futex_wait_many(watch, guest.gates, until) == -ENOSYS)
         futex_wait(watch[0].word, news[0], keeper_sooner(until, clock_after(KEEPER_TICK_NS)));
 }
 

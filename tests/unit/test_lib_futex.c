@@ -4,9 +4,14 @@
 #include "futex.h"
 #include "test.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define SLACK (2 * CLOCK_S) /* how late a busy machine may be */
@@ -148,6 +153,33 @@ static void test_many(void)
     REQUIRE(waitpid(child, NULL, 0) == child);
 }
 
+/* Under a filter from before futex_waitv, which answers EPERM to what it does not know. */
+static void test_many_refused(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 449, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof code[0], code};
+    struct futex_watch watch = {.word = &shared[0], .expected = atomic_load(&shared[0])};
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+            _exit(77);
+        _exit(futex_wait_many(&watch, 1, clock_now()) == -ENOSYS ? 0 : 1);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        printf("no seccomp here\n");
+    else
+        CHECK_EQ(status, 0);
+}
+
 static struct lock lock = LOCK_INIT;
 static unsigned guarded;
 
@@ -205,6 +237,7 @@ int main(void)
     TEST(test_private_is_private);
     TEST(test_interrupted);
     TEST(test_many);
+    TEST(test_many_refused);
     TEST(test_lock);
     return test_result();
 }
