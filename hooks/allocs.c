@@ -137,12 +137,6 @@ static __attribute__((noinline)) allocs_word *allocs_word_new(uint64_t pointer)
     return allocs_word_of(pointer);
 }
 
-static inline allocs_word *allocs_word_make(uint64_t pointer)
-{
-    allocs_word *word = allocs_word_of(pointer);
-    return __builtin_expect(word != NULL, 1) ? word : allocs_word_new(pointer);
-}
-
 /* Takes note that an allocation begins elsewhere than at its piece's start. */
 static inline void allocs_note_small(uint64_t pointer)
 {

@@ -50,6 +50,13 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 typedef struct CUmulticastObjectProp_st CUmulticastObjectProp;
 #endif
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
+                            CUmemGenericAllocationHandle handle, size_t handle_offset,
+                            size_t bytes, unsigned long long flags);
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
+                             CUdeviceptr address, size_t bytes, unsigned long long flags);
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                           size_t bytes);
 
 /* ---- CUDA 12.2 ---- */
 #define PREFETCH_PARAMETERS \
