@@ -2,6 +2,7 @@
  * the bounds, and slots that hold garbage. No clock and no processes. */
 #include "paging.h"
 
+#include "policy.h"
 #include "room.h"
 #include "segment.h"
 
@@ -99,12 +100,34 @@ static void garbage_makes_no_turn_endless(void)
     segment_close(&ring_file);
 }
 
+/* What a long turn can have made is owed, and no damage. */
+static void debts_of_long_turns_stand(void)
+{
+    uint64_t set[CUSLICE_SLOT_WORDS] = {3};
+    begin(8 * GB);
+    for (unsigned i = 0; i < 2; i++) {
+        client(i, GB, GB, true);
+        shared->slot[i].tenant = i;
+        shared->tenant[i].weight = 100;
+        shared->tenant[i].vtime = CLOCK_S;
+    }
+    shared->tenant[0].vtime = 5 * CLOCK_S;
+    shared->slot[0].slice_ns = 3 * CLOCK_S;
+    policy_advance(shared, set, set, CUSLICE_NOBODY);
+    CHECK_EQ(shared->tenant[0].vtime / CLOCK_MS, 5000);
+    shared->slot[0].slice_ns = 0;
+    policy_advance(shared, set, set, CUSLICE_NOBODY);
+    CHECK(shared->tenant[0].vtime < 2 * CLOCK_S);
+    segment_close(&ring_file);
+}
+
 int main(void)
 {
     TEST(what_fits_does_not_page);
     TEST(what_does_not_fit_makes_turns_long);
     TEST(no_more_moves_than_there_is);
     TEST(the_idle_count_for_what_is_fixed);
+    TEST(debts_of_long_turns_stand);
     TEST(garbage_makes_no_turn_endless);
     return test_result();
 }
