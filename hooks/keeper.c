@@ -133,6 +133,8 @@ static void keeper_settle(struct gate *gate, struct keeper *k, bool drained)
         meter_clear(gate);
     if (drained)
         atomic_store(&gate->queued_alone, false);
+    else
+        contexts_drain_begin(gate); /* an event of an earlier drain does not tell of this work */
     meter_blind(gate, !drained);
     keeper_books(gate);
 }

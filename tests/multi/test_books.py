@@ -44,6 +44,26 @@ def check_overrun():
     check(any(overrun() for _ in range(TRIES)), "the overrun is not in the books")
 
 
+def check_overrun_after_rest():
+    """The same after a second without work, in which all was once seen to be done."""
+    with farm.Farm(QUANTUM="10ms", ALLOWANCE="100ms") as place:
+        a, b = place.worker("a"), place.worker("b")
+        for worker in (b, a):
+            worker.ok("spin 1000")
+            worker.ok("sync")
+        time.sleep(1.3)
+        a.ok("spin 600000000")
+        time.sleep(0.03)
+        passed = b.ok("spin 1000000")[1]
+        b.ok("sync")
+        a.ok("sync")
+        time.sleep(0.1)
+        truth = (max(r.end for r in place.trace().of("a")) - passed) / SECOND
+        booked = place.tenant("a")["overrun_seconds"]
+        print("after a rest: %.3f s beside the next client, %.3f s in the books" % (truth, booked))
+        check(abs(booked - truth) < 0.05 + 0.1 * truth, "overrun_seconds after a rest")
+
+
 def check_queued_alone():
     """What was queued before anybody else was there is no overrun, however long it takes."""
     with farm.Farm(QUANTUM="10ms", ALLOWANCE="100ms") as place:
@@ -91,4 +111,4 @@ def check_bursts():
         check(abs(total - sum(truth)) < 0.02 + 0.15 * sum(truth), "%s: the sum" % name)
 
 
-farm.run(check_overrun, check_queued_alone, check_bursts)
+farm.run(check_overrun, check_overrun_after_rest, check_queued_alone, check_bursts)
