@@ -102,7 +102,8 @@ static void pools_start(struct pool *pool, unsigned number, CUmemoryPool handle)
     pool->charged = pool->threshold = 0;
     pool->live = 0;
     pool->step = POOLS_STEP;
-    pool->shrinks = pool->irregular = pool->destroyed = pool->closing = false;
+    pool->irregular = false;
+    pool->shrinks = pool->destroyed = pool->closing = false;
 }
 
 /* A free place, taken; NULL when there is none. Under pools_adding. */
