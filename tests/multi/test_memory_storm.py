@@ -14,7 +14,7 @@ import farm
 from farm import GIB, MIB, check, equal
 
 SCALE = float(os.environ.get("SCALE", "1"))
-SIM = {"CONCURRENT_MANAGED": 0, "MEMORY": 16 * GIB}
+SIM = {"CONCURRENT_MANAGED": 0, "MEMORY": 16 * GIB, "CONTEXT_BYTES": 0}
 PROCESSES, THREADS = 8, 8
 STEP = 32 * MIB  # of the simulated pools
 RECORD = struct.Struct("<QQqQ")
