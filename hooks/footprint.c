@@ -52,6 +52,8 @@
 /* No context is smaller: its printf buffer alone is 1 MiB by default. A smaller difference is that
  * of a context which was there already. */
 #define FOOTPRINT_LEAST (UINT64_C(1) << 20)
+/* The most that one call is believed to load. */
+#define FOOTPRINT_CODE (UINT64_C(128) << 20)
 #define FOOTPRINT_FUNCTIONS 1024u
 
 /* A device's contexts of this process. */
@@ -384,9 +386,12 @@ void footprint_before(struct footprint_call *call, enum footprint_change change)
     errno = error;
 }
 
-/* A call that loads gives nothing back: what does is a client that left, in the same moment. */
+/* A call that loads gives nothing back: what does is a client that left, in the same moment. Nor is
+ * code as large as a context, which a process without cuslice may just have made. */
 static bool footprint_likely(const struct footprint_call *call, int64_t bytes)
 {
+    if (call->change == FOOTPRINT_GROWS && bytes > (int64_t)FOOTPRINT_CODE)
+        return false;
     return footprint_sane(call->gate, bytes < 0 ? -bytes : bytes) &&
            (bytes < 0 ? call->change != FOOTPRINT_GROWS : call->change != FOOTPRINT_SHRINKS);
 }

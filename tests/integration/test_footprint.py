@@ -285,7 +285,25 @@ def check_capture():
         a.ok("captured 4")
 
 
-CHECKS = (check_three_joins, check_seen_by_itself, check_disturbed, check_together, check_code,
+def check_strangers():
+    """A process without the library makes contexts while code is loaded: they are not the client's."""
+    with room() as place:
+        a = join(place, "a", MEM_LIMIT=128 * MIB)
+        bare = place.worker("bare", preload=False)
+        worst = 0
+        for round_ in range(40):
+            made = bare.post("context make %d" % (1 + round_ % 8))
+            for number in range(4):
+                a.ok("module load %d 8" % number)
+                a.ok("module unload %d" % number)
+            equal(made.result(farm.SOON), "0", "a context of another process")
+            bare.ok("context end %d" % (1 + round_ % 8))
+            worst = max(worst, charged(place, "a"))
+        check(worst < 64 * MIB, "charged for a stranger: %d" % worst)
+        a.ok("alloc cuMemAlloc_v2 %d" % (64 * MIB))
+
+
+CHECKS = (check_strangers, check_three_joins, check_seen_by_itself, check_disturbed, check_together, check_code,
           check_first_function, check_contexts, check_ended_unseen, check_cap, check_version,
           check_two_devices, check_managed, check_capture)
 wanted = sys.argv[1:]
