@@ -372,7 +372,7 @@ void footprint_closed(struct context *context)
 void footprint_before(struct footprint_call *call, enum footprint_change change)
 {
     int error = errno;
-    *call = (struct footprint_call){.change = change};
+    *call = (struct footprint_call){.change = change, .most = FOOTPRINT_CODE};
     if (!guest_attached() || guest.captures)
         return;
     struct context *context = contexts_note();
@@ -390,7 +390,7 @@ void footprint_before(struct footprint_call *call, enum footprint_change change)
  * code as large as a context, which a process without cuslice may just have made. */
 static bool footprint_likely(const struct footprint_call *call, int64_t bytes)
 {
-    if (call->change == FOOTPRINT_GROWS && bytes > (int64_t)FOOTPRINT_CODE)
+    if (bytes > (int64_t)call->most)
         return false;
     return footprint_sane(call->gate, bytes < 0 ? -bytes : bytes) &&
            (bytes < 0 ? call->change != FOOTPRINT_GROWS : call->change != FOOTPRINT_SHRINKS);
@@ -410,6 +410,25 @@ static void footprint_add(struct footprint_call *call, int64_t bytes)
         footprint_charge(call->gate);
     }
     lock_put(&footprint_lock);
+}
+
+/* The most that a limit of this value can cost: stacks are for each thread that fits on a device of
+ * up to 256 multiprocessors, what a pending launch takes is nowhere said. */
+static uint64_t footprint_most(CUlimit limit, size_t value)
+{
+    uint64_t each = limit == CU_LIMIT_STACK_SIZE                         ? 2048 * 256
+                    : limit == CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT ? 16384
+                                                                         : 1;
+    uint64_t most;
+    return __builtin_mul_overflow(each, (uint64_t)value, &most) || most > INT64_MAX / 2
+               ? INT64_MAX / 2
+               : most + FOOTPRINT_CODE / 4;
+}
+
+void footprint_before_limit(struct footprint_call *call, CUlimit limit, size_t value)
+{
+    footprint_before(call, FOOTPRINT_EITHER);
+    call->most = footprint_most(limit, value);
 }
 
 static void footprint_remember(uint64_t key)

@@ -29,6 +29,7 @@ enum footprint_change { FOOTPRINT_EITHER, FOOTPRINT_GROWS, FOOTPRINT_SHRINKS };
 /* A call that may change what the current context costs. */
 struct footprint_call {
     enum footprint_change change;
+    uint64_t most;           /* more cannot have come of it: it was somebody else's */
     struct context *context; /* NULL: nothing is measured */
     CUcontext handle;
     struct gate *gate;
@@ -41,6 +42,8 @@ struct footprint_call {
  * is free, where a context is current and nothing is being captured. */
 void footprint_before(struct footprint_call *call, enum footprint_change change);
 void footprint_after(struct footprint_call *call, CUresult rc);
+
+void footprint_before_limit(struct footprint_call *call, CUlimit limit, size_t value);
 
 /* The same for a call that loads a function unless that was loaded before: one that is known costs
  * no question to the driver. `name` may be NULL. */
