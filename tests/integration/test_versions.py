@@ -65,9 +65,10 @@ def check_forms(driver, library):
     with place_of(driver, MEM_LIMIT="%dMi" % CAP) as place:
         for toolkit in (version for version in DRIVERS if version <= driver):
             words = "a program of %d on a driver of %d" % (toolkit, driver)
-            bare = run(place, "bare", "abi", toolkit, preload=False)
-            hooked = run(place, "hooked", "abi", toolkit, preload=library)
-            (status, wanted), (ours, found) = bare.finish(), hooked.finish()
+            # One after the other: what the bare one takes while the other loads code would be taken
+            # for code (README, "Limits").
+            status, wanted = run(place, "bare", "abi", toolkit, preload=False).finish()
+            ours, found = run(place, "hooked", "abi", toolkit, preload=library).finish()
             equal((status, ours), (0, 0), words + ": exits")
             for index, line in enumerate(wanted):
                 if line.startswith("total "):
