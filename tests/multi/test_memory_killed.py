@@ -44,7 +44,7 @@ def most_of_the_living(memory, killed):
 
 def check_storm():
     dice = random.Random(7)
-    with farm.Farm(sim={"CONCURRENT_MANAGED": 0, "MEMORY": 12 * GIB}, REAP_WAIT="5s") as place:
+    with farm.Farm(sim={"CONCURRENT_MANAGED": 0, "MEMORY": 12 * GIB, "CONTEXT_BYTES": 0}, REAP_WAIT="5s") as place:
         watch = place.worker("watch", TENANT="w")
         alive, killed = [start(place, i) for i in range(3)], {}
         for i in range(KILLS):
