@@ -550,8 +550,8 @@ static uint64_t ring_due_time(const struct ring *ring, uint64_t token, uint64_t 
 bool ring_wait_close(struct ring *ring)
 {
     uint64_t token = ring_token(ring);
-    if (!closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
-        return false;
+    if (ring_holds(ring, token) || !closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
+        return false; /* its own pass is nothing to wait for */
     for (unsigned tries = 0; tries < RING_CLOSE_TRIES; tries++) {
         uint32_t news = ring_news(ring);
         uint64_t now = clock_now(), due = ring_due_time(ring, token, now);

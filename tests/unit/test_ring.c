@@ -667,6 +667,20 @@ static void test_nothing_to_look_for(void)
     end();
 }
 
+/* A thread at the gate that its own process has closed does not look for its own pass. */
+static void test_no_look_at_itself(void)
+{
+    begin();
+    clock_fake(NULL);
+    uint64_t token = take(&a);
+    ring_want(&b);
+    ring_want(&a);
+    ring_expect(&a, token, clock_after(CLOCK_MS));
+    CHECK(!ring_wait_close(&a));
+    CHECK_EQ(shared->close_ns, 0);
+    end();
+}
+
 /* A passer that finds the flag up does not wake; the flag of somebody who died is taken down. */
 static void test_looking(void)
 {
@@ -1171,6 +1185,7 @@ int main(void)
     TEST(test_due);
     TEST(test_expecting);
     TEST(test_nothing_to_look_for);
+    TEST(test_no_look_at_itself);
     TEST(test_looking);
     TEST(test_close_look);
     TEST(test_damage_while_waiting_heals);
