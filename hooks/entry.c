@@ -99,11 +99,14 @@
         struct pools_take take; \
         if (!pools_graph_reserve(&take, graph_)) \
             return CUDA_ERROR_OUT_OF_MEMORY; \
-        struct gate_mark *mark = gate_enter(HERE); \
-        CUresult rc = mark ? real.name(PAIRS_PASS(__VA_ARGS__)) \
-                           : entry_slow_##name(PAIRS_PASS(__VA_ARGS__)); \
-        if (mark) \
-            gate_leave(mark, 0); \
+        CUresult rc; \
+        do { \
+            struct gate_mark *mark = gate_enter(HERE); \
+            rc = mark ? real.name(PAIRS_PASS(__VA_ARGS__)) \
+                      : entry_slow_##name(PAIRS_PASS(__VA_ARGS__)); \
+            if (mark) \
+                gate_leave(mark, 0); \
+        } while (__builtin_expect(rc != CUDA_SUCCESS, 0) && charge_again(&take.charge, rc)); \
         return pools_graph_settle(&take, graph_, rc); \
     }
 

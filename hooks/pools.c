@@ -153,6 +153,21 @@ static struct gate *pools_default_of(CUmemoryPool handle)
     return NULL;
 }
 
+/* Whether it is the host's own, which programs get and do not make. */
+static bool pools_default_of_host(CUmemoryPool handle)
+{
+    static const int types[] = {2, 3}; /* the host; its first node: newer headers have names */
+    CUmemoryPool standard;
+    for (unsigned i = 0; i < 2 && REAL_HAS(cuMemGetDefaultMemPool); i++) {
+        CUmemLocation host = {.type = (CUmemLocationType)types[i]};
+        if (real.cuMemGetDefaultMemPool(&standard, &host, CU_MEM_ALLOCATION_TYPE_PINNED) ==
+                CUDA_SUCCESS &&
+            standard == handle)
+            return true;
+    }
+    return false;
+}
+
 /* The record of a pool, made when it is a device's default one. What was made by a call that was
  * not seen belongs to the current device, for all that is known. */
 static struct pool *pools_find(CUmemoryPool handle)
@@ -161,7 +176,10 @@ static struct pool *pools_find(CUmemoryPool handle)
     if (handles_peek(HANDLES_POOL, (uintptr_t)handle, &item))
         return item.object;
     struct gate *gate = pools_default_of(handle);
-    return pools_add(handle, gate ? gate : gate_current());
+    if (!gate && pools_default_of_host(handle))
+        return pools_add(handle, NULL);
+    gate = gate ? gate : gate_current();
+    return pools_add(handle, gate ? gate : &guest.gate[0]);
 }
 
 static CUmemoryPool pools_of_stream(CUstream stream)
@@ -743,7 +761,11 @@ CUresult pools_upload(CUgraphExec exec, CUstream stream)
     struct pools_take take;
     if (!pools_graph_reserve(&take, exec))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return pools_uploaded(&take, exec, real.cuGraphUpload(exec, stream));
+    CUresult rc;
+    do
+        rc = real.cuGraphUpload(exec, stream);
+    while (rc != CUDA_SUCCESS && charge_again(&take.charge, rc));
+    return pools_uploaded(&take, exec, rc);
 }
 
 CUresult pools_upload_ptsz(CUgraphExec exec, CUstream stream)
@@ -751,7 +773,11 @@ CUresult pools_upload_ptsz(CUgraphExec exec, CUstream stream)
     struct pools_take take;
     if (!pools_graph_reserve(&take, exec))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return pools_uploaded(&take, exec, real.cuGraphUpload_ptsz(exec, stream));
+    CUresult rc;
+    do
+        rc = real.cuGraphUpload_ptsz(exec, stream);
+    while (rc != CUDA_SUCCESS && charge_again(&take.charge, rc));
+    return pools_uploaded(&take, exec, rc);
 }
 
 void pools_reset(void)

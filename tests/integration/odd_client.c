@@ -3,9 +3,9 @@
  * program's own figure (cuMemGetInfo under a cap that is its total) has to be what the device has
  * handed out to it. Needs the simulated device and a cap of more than 1 GiB.
  *
- *   odd_client NAME...       each of: reused first contexts pools reset green unknown doubles
- * capture graphs destroyed odd_client many N        N pools alive at once odd_client live N N
- * allocations alive at once odd_client errors        prints what each call answers to missing and
+ *   odd_client NAME...       each of: reused first places contexts pools reset green unknown
+ * doubles capture graphs destroyed odd_client many N        N pools alive at once odd_client live N
+ * N allocations alive at once odd_client errors        prints what each call answers to missing and
  * wrong arguments; no cap
  */
 #define __CUDA_API_VERSION_INTERNAL
@@ -316,6 +316,26 @@ static void do_first(void)
     CHECK(given() >= THREADS * MIB, "the threads had no memory");
 }
 
+#if CUDA_VERSION >= 13000
+/* The host's own pool, got and not made: what it gives is no device memory. */
+static void do_places(void)
+{
+    CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST};
+    CUmemoryPool pool;
+    CUdeviceptr pointer;
+    CHECK_CU(cuMemGetDefaultMemPool(&pool, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+    STEP(cuMemAllocFromPoolAsync(&pointer, 40 * MIB, pool, NULL));
+    CHECK(given() == 0, "the device gave memory of the host");
+    STEP(cuMemFreeAsync(pointer, NULL));
+    STEP(cuCtxSynchronize());
+}
+#else
+static void do_places(void)
+{
+    agree("no such pools");
+}
+#endif
+
 /* More pools than there are records for: what they take is counted all the same. */
 static void do_many(unsigned count)
 {
@@ -480,6 +500,19 @@ static CUgraphExec graph_exec(size_t bytes, bool child, CUdeviceptr *pointer)
     return exec;
 }
 
+/* Says `ready` and launches at the end of its input. */
+static void do_launch(size_t bytes)
+{
+    CUdeviceptr pointer;
+    CUgraphExec exec = graph_exec(bytes, false, &pointer);
+    char line[16];
+    printf("ready\n");
+    fflush(stdout);
+    (void)!fgets(line, sizeof line, stdin);
+    STEP(cuGraphLaunch(exec, NULL));
+    CHECK_CU(cuCtxSynchronize());
+}
+
 static void do_graphs(void)
 {
     enum { MOST = 64 };
@@ -638,10 +671,10 @@ static void do_errors_physical(void)
 static const struct {
     const char *name;
     void (*body)(void);
-} parts[] = {{"reused", do_reused},       {"first", do_first},     {"contexts", do_contexts},
-             {"pools", do_pools},         {"reset", do_reset},     {"green", do_green},
-             {"destroyed", do_destroyed}, {"unknown", do_unknown}, {"doubles", do_doubles},
-             {"capture", do_capture},     {"graphs", do_graphs}};
+} parts[] = {{"reused", do_reused},     {"first", do_first},         {"places", do_places},
+             {"contexts", do_contexts}, {"pools", do_pools},         {"reset", do_reset},
+             {"green", do_green},       {"destroyed", do_destroyed}, {"unknown", do_unknown},
+             {"doubles", do_doubles},   {"capture", do_capture},     {"graphs", do_graphs}};
 
 static void run(const char *name)
 {
@@ -669,6 +702,8 @@ int main(int argc, char **argv)
         do_many((unsigned)atoi(argv[2]));
     else if (argc == 3 && !strcmp(argv[1], "live"))
         do_live((unsigned)atoi(argv[2]));
+    else if (argc == 3 && !strcmp(argv[1], "launch"))
+        do_launch(strtoull(argv[2], NULL, 10));
     else
         for (int i = 1; i < argc; i++)
             run(argv[i]);

@@ -12,7 +12,7 @@ import farm
 from farm import GIB, check, equal
 
 SIM = {"CONCURRENT_MANAGED": 0}
-PARTS = ["reused", "contexts", "reset", "green", "destroyed", "pools", "unknown", "doubles",
+PARTS = ["reused", "places", "contexts", "reset", "green", "destroyed", "pools", "unknown", "doubles",
          "capture", "graphs"]
 POOLS = 5000
 LIVE = 200000

@@ -96,6 +96,20 @@ def after_death(name, wait):
         return result, time.monotonic() - begun, next_.log()
 
 
+def check_graph():
+    """A graph's launch takes memory too."""
+    with farm.Farm(sim={"MEMORY": 5 * GIB // 4, "TEARDOWN": "150ms"}, MEM_LIMIT=500 * MIB,
+                   REAP_WAIT="5s") as place:
+        next_ = program.Program(place, "next", "odd_client", "launch", 440 * MIB)
+        victim = place.worker("victim")
+        equal(next_.said(), "ready", "the next")  # its own figure is the cap's until here
+        victim.ok("alloc cuMemAlloc_v2 %d" % (480 * MIB))
+        victim.kill()
+        status, lines = next_.finish()
+        equal(status, 0, "a graph's launch while memory is on its way back: %s" % lines)
+        check("[reap-wait]" in next_.log(), "nothing was waited for: " + next_.log())
+
+
 def check_reap_wait():
     for name in rows():
         result, seconds, log = after_death(name, "5s")
@@ -111,4 +125,4 @@ def check_no_wait():
         check("[reap-wait]" not in log, "%s: waited" % name)
 
 
-farm.run(check_storm, check_reap_wait, check_no_wait)
+farm.run(check_storm, check_graph, check_reap_wait, check_no_wait)
