@@ -11,7 +11,7 @@ import program
 import farm
 from farm import GIB, check, equal
 
-SIM = {"CONCURRENT_MANAGED": 0}
+SIM = {"CONCURRENT_MANAGED": 0, "CONTEXT_BYTES": 0}
 PARTS = ["reused", "places", "contexts", "reset", "green", "destroyed", "pools", "unknown", "doubles",
          "capture", "graphs"]
 POOLS = 5000

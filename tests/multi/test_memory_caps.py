@@ -96,7 +96,7 @@ def set_cap(place, cap):
 
 def check_live():
     """Lowered and raised while four processes allocate as fast as they can."""
-    with farm.Farm(sim=dict(SIM, DEVICES=1, CONTEXT_BYTES=0), TENANT="t", MEM_LIMIT=GIB) as place:
+    with farm.Farm(sim=dict(SIM, DEVICES=1), TENANT="t", MEM_LIMIT=GIB) as place:
         workers = [place.worker("p%d" % i) for i in range(4)]
         racing = [w.post("race 4000 %d" % (100 * MIB)) for w in workers]
         times = []

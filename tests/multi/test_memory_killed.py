@@ -86,7 +86,8 @@ def rows():
 
 def after_death(name, wait):
     """What the next client gets for a request that fits once the dead one's memory is back."""
-    with farm.Farm(sim={"MEMORY": GIB, "TEARDOWN": "150ms", "CONCURRENT_MANAGED": 0},
+    with farm.Farm(sim={"MEMORY": GIB // 2, "TEARDOWN": "150ms", "CONCURRENT_MANAGED": 0,
+                        "CONTEXT_BYTES": 0},
                    TENANT="t", MEM_LIMIT=GIB // 2, REAP_WAIT=wait) as place:
         next_, victim = place.worker("next"), place.worker("victim")
         victim.ok("alloc cuMemAlloc_v2 %d" % (320 * MIB))
@@ -98,7 +99,7 @@ def after_death(name, wait):
 
 def check_graph():
     """A graph's launch takes memory too."""
-    with farm.Farm(sim={"MEMORY": 5 * GIB // 4, "TEARDOWN": "150ms"}, MEM_LIMIT=500 * MIB,
+    with farm.Farm(sim={"MEMORY": 768 * MIB, "TEARDOWN": "150ms", "CONTEXT_BYTES": 0}, MEM_LIMIT=500 * MIB,
                    REAP_WAIT="5s") as place:
         next_ = program.Program(place, "next", "odd_client", "launch", 440 * MIB)
         victim = place.worker("victim")
