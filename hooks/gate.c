@@ -55,11 +55,29 @@ static bool gate_key_made;
 /* Fewer pauses than this tell nothing. */
 #define GATE_PAUSES_KNOWN 3u
 
-/* A thread that was ended inside the driver leaves its mark up: it submits nothing more. */
+/* What its wait at the gate left, that it did not leave by itself. */
+static struct gate *gate_wait_end(struct gate_mark *mark)
+{
+    struct gate *gate = atomic_exchange(&mark->waits, NULL);
+    if (gate && mark->looks) {
+        atomic_store(&ring_me(gate->ring)->looking, 0);
+        atomic_store(&gate->looking, false);
+    }
+    mark->looks = false;
+    return gate;
+}
+
+/* A thread that was ended inside the driver leaves its mark up: it submits nothing more. For one
+ * that was ended at the gate nobody wants a turn, unless others, who are woken here, say so again.
+ */
 static void gate_mark_drop(void *value)
 {
     struct gate_mark *mark = value;
+    struct gate *gate = gate_wait_end(mark);
+    uint64_t token;
     gate_mark_mine = &gate_nobody;
+    if (gate && guest_attached())
+        ring_unwant(gate->ring, &token);
     streams_thread_gone(mark);
     atomic_store(&mark->inside, 0);
     atomic_store(&mark->books, (atomic_load(&mark->books) + 1) & ~UINT64_C(1));
@@ -239,6 +257,15 @@ bool gate_inside(const struct gate *gate)
     return false;
 }
 
+bool gate_waited(const struct gate *gate)
+{
+    uint64_t now = clock_now();
+    for (struct gate_mark *m = guest.marks; m; m = m->next)
+        if (atomic_load(&m->waits) == gate && atomic_load(&m->waits_ns) + GATE_AWAY_NS > now)
+            return true;
+    return false;
+}
+
 uint64_t gate_count(const struct gate *gate)
 {
     uint64_t n = 0;
@@ -313,27 +340,31 @@ static enum gate_look gate_try(struct gate *gate, struct ring *ring)
 
 /* Woken while the holder is about to pass: one thread of this process looks closely, so that the
  * GPU need not wait for a wake-up. True when the token moved. */
-static bool gate_look_closely(struct gate *gate, struct ring *ring)
+static bool gate_look_closely(struct gate *gate, struct ring *ring, struct gate_mark *mark)
 {
     bool looking = false;
     if (!atomic_compare_exchange_strong(&gate->looking, &looking, true))
         return false;
+    mark->looks = true;
     bool moved = ring_wait_close(ring);
     atomic_store(&gate->unsaid, moved);
     atomic_store(&gate->looking, false);
+    mark->looks = false;
     return moved;
 }
 
 /* Waits until the gate is open. */
-static void gate_take(struct gate *gate)
+static void gate_take(struct gate *gate, struct gate_mark *mark)
 {
     struct ring_watch watch = {0};
     uint64_t since = clock_now(), token;
     struct gate_wait wait = {.since = since, .seen = since};
     uint32_t last = ring_news(gate->ring);
-    atomic_fetch_add(&gate->waiters, 1);
+    gate_wait_end(mark); /* an earlier one, left by a jump */
     while (guest_attached()) {
         struct ring *ring = gate->ring;
+        atomic_store(&mark->waits_ns, wait.seen);
+        atomic_store(&mark->waits, gate);
         uint32_t news = ring_news(ring);
         bool alerted = news != last;
         last = news;
@@ -343,12 +374,12 @@ static void gate_take(struct gate *gate)
             break;
         if (!guest_attached())
             ring_unwant(ring, &token);
-        else if (look == GATE_WAIT && !(alerted && gate_look_closely(gate, ring)))
+        else if (look == GATE_WAIT && !(alerted && gate_look_closely(gate, ring, mark)))
             ring_wait(ring, news, &watch, clock_after(CLOCK_S));
         gate_say(gate, &wait, clock_now());
     }
     atomic_fetch_add(&gate->burst_wait_ns, clock_now() - since);
-    atomic_fetch_sub(&gate->waiters, 1);
+    atomic_store(&mark->waits, NULL);
 }
 
 /* Inside of another submission its mark stays, which stands for both. */
@@ -460,7 +491,7 @@ static void gate_pass_in_turn(struct gate_pass *pass)
             return;
         }
         gate_mark_undo(pass);
-        gate_take(gate);
+        gate_take(gate, pass->mark);
         if (!guest_attached()) {
             pass->gate = NULL;
             return;

@@ -42,8 +42,13 @@ struct gate_mark {
     _Atomic uint64_t books;       /* odd = inside the ledger */
     struct gate *_Atomic gate;    /* which one it is inside of, NULL = of more than one; matters
                                      with several devices */
-    unsigned nested;              /* submissions made inside of the one that the mark is of */
+    /* The closed gate that it waits at, and when it was last there. A thread may end in the wait,
+     * or leave it by a jump. */
+    struct gate *_Atomic waits;
+    _Atomic uint64_t waits_ns;
+    unsigned nested; /* submissions made inside of the one that the mark is of */
     _Atomic bool taken;
+    bool looks; /* closely, for the token */
     struct gate_mark *next;
 };
 
@@ -52,7 +57,6 @@ struct gate {
     _Atomic uint64_t lease;
     _Atomic(uint64_t) *_Atomic token; /* the ring's word */
     struct ring *_Atomic ring;
-    _Atomic unsigned waiters;       /* threads of this process at the closed gate */
     _Atomic bool looking;           /* one of them looks closely for the token */
     _Atomic bool unsaid;            /* it found it: the others do not know yet */
     _Atomic uint64_t passed;        /* submissions, where there are several devices */
@@ -212,6 +216,9 @@ uint64_t gate_patience(const struct gate *gate);
  * is still in one. Count: submissions so far. */
 void gate_close(struct gate *gate, uint64_t token);
 bool gate_inside(const struct gate *gate);
+/* Whether a thread of this process waits at the closed gate, as far as threads have been there
+ * lately: one that left by a jump out of a signal handler says so no more after two seconds. */
+bool gate_waited(const struct gate *gate);
 uint64_t gate_count(const struct gate *gate);
 
 /* Opens the gate under `token` from an earlier epoch; true when it is open under it now. */

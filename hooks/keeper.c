@@ -145,7 +145,7 @@ static void keeper_reopen(struct gate *gate, uint64_t token)
     struct ring *ring = gate->ring;
     ring_claim(ring, token);
     gate_open(gate, token);
-    if (atomic_load(&gate->waiters))
+    if (gate_waited(gate))
         ring_poke(ring_shared(ring), ring->slot);
 }
 
@@ -157,7 +157,7 @@ static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
     if (k->idle_ns && !ring_wanted(ring)) /* a limited tenant alone pays for what it used */
         ring_rested(ring, token, k->idle_ns);
     keeper_settle(gate, k, drained);
-    bool wants = atomic_load(&gate->waiters) > 0;
+    bool wants = gate_waited(gate);
     if (wants) /* a claim in this turn has struck the bit that stands for those who still wait */
         ring_want(ring);
     int rc = ring_pass(ring, &token, wants);
@@ -280,7 +280,7 @@ static uint64_t keeper_give_up(struct gate *gate, struct keeper *k, uint64_t now
     if (!ring_limited(gate->ring) || ring_wanted(gate->ring))
         return keeper_overrun(gate, k);
     k->give_up_ns = now + segment_allowance(ring_shared(gate->ring));
-    return atomic_load(&gate->waiters) ? keeper_relent(gate, k, now) : now + KEEPER_TICK_NS;
+    return gate_waited(gate) ? keeper_relent(gate, k, now) : now + KEEPER_TICK_NS;
 }
 
 static uint64_t keeper_later(uint64_t a, uint64_t b)
@@ -306,7 +306,7 @@ static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
     }
     due = meter_should_end(gate); /* it gets on when that has moved */
     k->stuck_ns = keeper_later(k->stuck_ns, due + meter_stuck(gate, k->relents));
-    if (now >= k->stuck_ns && atomic_load(&gate->waiters))
+    if (now >= k->stuck_ns && gate_waited(gate))
         return keeper_relent(gate, k, now);
     return keeper_drain_look(k, until, keeper_later(due, k->closed_ns), now, may);
 }
@@ -315,7 +315,7 @@ static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
 {
     uint64_t now = clock_now();
     if (gate_inside(gate) && now < k->give_up_ns) {
-        if (now >= k->stuck_ns && atomic_load(&gate->waiters))
+        if (now >= k->stuck_ns && gate_waited(gate))
             return keeper_relent(gate, k, now);
         return now + keeper_patient((now - k->closed_ns) / 16);
     }

@@ -1,7 +1,10 @@
 /*
  * process: commands about the process itself: beginnings, ends, children, signals, descriptors.
  */
+#include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +91,52 @@ static void process_catch(struct job *job)
 static void process_caught(struct job *job)
 {
     job_answer(job, "%d", (int)signals);
+}
+
+static pthread_t leaver;
+static bool leaver_cancelled;
+
+/* Whether a frame of the calling thread is the driver's, which nobody may leave like that. */
+static bool process_in_driver(void)
+{
+    void *frame[64];
+    int n = backtrace(frame, 64);
+    Dl_info info;
+
+    for (int i = 0; i < n; i++)
+        if (dladdr(frame[i], &info) && strstr(info.dli_fname, "libcuda.so"))
+            return true;
+    return false;
+}
+
+/* In the thread that launches, wherever it is before or behind the driver. */
+static void process_on_nudge(int number)
+{
+    (void)number;
+    if (!process_in_driver())
+        pthread_exit(NULL);
+}
+
+/* leave exit|cancel NS: a launch of a thread that a `nudge` from another one ends: there is no
+ * answer then */
+static void process_leave(struct job *job)
+{
+    struct sigaction action = {.sa_handler = process_on_nudge};
+
+    leaver = pthread_self();
+    leaver_cancelled = !strcmp(job_text(job, 1, ""), "cancel");
+    process_in_driver(); /* loads what it needs */
+    sigaction(SIGUSR2, &action, NULL);
+    job_answer(job, "%d", (int)worker_spin(NULL, job_number(job, 2, 0)));
+    signal(SIGUSR2, SIG_IGN);
+    pthread_testcancel();
+}
+
+/* nudge: ends the thread of `leave`, at the gate or when it comes back */
+static void process_nudge(struct job *job)
+{
+    job_answer(job, "%d",
+               leaver_cancelled ? pthread_cancel(leaver) : pthread_kill(leaver, SIGUSR2));
 }
 
 /* Runs the `;`-separated commands of a child, which are written with `,` for blanks, and sends the
@@ -235,5 +284,6 @@ const struct command commands_process[] = {
     {"caught", process_caught}, {"fork", process_fork},
     {"spawn", process_spawn},   {"idlers", process_idlers},
     {"errno", process_errno},   {"errno_init", process_errno_init},
-    {"pid", process_pid},       {NULL, NULL},
+    {"pid", process_pid},       {"leave", process_leave},
+    {"nudge", process_nudge},   {NULL, NULL},
 };
