@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Many processes: five of one tenant do not earn five shares; a crowd that initialises at once is
-not queued behind a lock."""
+not queued behind a lock; 256 of them, and one more."""
 # timeout: 120
 import os
 import sys
@@ -12,9 +12,10 @@ import time
 import concurrent.futures
 
 import farm
-from farm import MS, check, equal
+from farm import GIB, MIB, MS, check, equal
 
 CROWD = 64
+SLOTS, TENANTS = 256, 100  # of 128 that a ring has
 SOON_ENOUGH = 2000 * MS  # for a busy machine; the count of slices is the exact bound
 
 
@@ -38,7 +39,7 @@ def check_five_against_one():
 
 def initialise(place, count):
     """Starts so many workers, then has all of them call cuInit at once; each one's seconds."""
-    workers = [place.worker("w%d" % i, opened=False) for i in range(count)]
+    workers = [place.worker("w%d" % i, opened=False, TENANT="w%d" % (i % TENANTS)) for i in range(count)]
     for worker in workers:
         worker.ask("pid")
     begun = time.monotonic()
@@ -94,6 +95,39 @@ def check_crowd_works():
         check(longest < SOON_ENOUGH, "the longest wait: %.1f ms" % (longest / MS))
 
 
+def check_full():
+    """256 clients take turns; the 257th finds no place, says so and goes on alone under its own cap; when
+    one dies the next finds its place."""
+    cap = 8 * MIB
+    with farm.Farm(QUANTUM="1ms", sim={"MEMORY": 400 * GIB}) as place:
+        workers, _ = initialise(place, SLOTS)
+        opened = [worker.post("open") for worker in workers]
+        equal({answer.result(60) for answer in opened}, {"0"}, "contexts of %d" % SLOTS)
+        equal(len({c["slot"] for c in place.gpu()["clients"]}), SLOTS, "slots in use")
+        begun = farm.now()
+        results = farm.together([(worker, "spin 200000 3") for worker in workers], 60)
+        equal({r[0] for r in results}, {0}, "launches of all")
+        took = farm.now() - begun
+        synced = [worker.post("sync") for worker in workers]
+        equal({farm.numbers(answer.result(60))[0] for answer in synced}, {0}, "synchronising calls of all")
+        print("%d clients: each had its turn within %.0f ms" % (SLOTS, took / MS))
+        check(took < 20 * SOON_ENOUGH, "the last one's turn came after %.1f s" % (took / 1e9))
+        late = place.worker("late", TENANT="late", MEM_LIMIT=cap)
+        check("[ring-full]" in late.log(), "the 257th says: %r" % late.log())
+        equal(late.numbers("alloc cuMemAlloc_v2 %d" % (cap + 1))[0], farm.OUT_OF_MEMORY, "its own cap")
+        late.ok("spin 1000 3")
+        late.ok("sync")
+        workers[100].kill()
+        after = place.worker("after", TENANT="after")
+        equal(after.log(), "", "what the next one says")
+        check(after.pid in {c["pid"] for c in place.gpu()["clients"]}, "the next one has no place")
+        trace = place.trace()
+        alone = {"late"}
+        found = farm.overlaps([c for c in trace.commands() if c.client not in alone])
+        check(not found, "overlaps: %s" % [farm.describe(o) for o in found[:3]])
+        equal(sum(t["revocations"] for t in place.gpu()["tenants"]), 0, "revocations")
+
+
 def waits(turns, quantum):
     """The most slices of others, and the longest time, between two turns of one client."""
     last, slices, longest = {}, 0, 0
@@ -106,4 +140,4 @@ def waits(turns, quantum):
     return slices, longest
 
 
-farm.run(check_five_against_one, check_crowd, check_crowd_works)
+farm.run(check_five_against_one, check_crowd, check_crowd_works, check_full)
