@@ -90,16 +90,21 @@ def quiet_after(trace, kills):
 
 
 def check_orphans():
-    """A parent with forked children that never call CUDA is killed: its turn and bytes are free at
-    once, although the children live on."""
+    """A parent with children that never call CUDA is killed: its turn and bytes are free at once,
+    although the children live on; also those that were made behind libc's back."""
+    for how in ("fork", "clone"):
+        orphans(how)
+
+
+def orphans(how):
     with farm.Farm(ALLOWANCE="30s", MEM_LIMIT=GIB, TENANT="t") as place:
         waiter, parent = place.worker("waiter"), place.worker("parent")
         parent.ok("alloc cuMemAlloc_v2 %d" % (900 * MIB))
-        children = [int(word) for word in parent.ask("idlers 4 20000").split()]
+        children = [int(word) for word in parent.ask("idlers 4 20000 " + how).split()]
         equal(len(children), 4, "children")
         try:
-            late = late_by(place, parent, waiter, "orphans")
-            print("from the parent's death to the neighbour's submission: %.2f ms" % (late / MS))
+            late = late_by(place, parent, waiter, "orphans by " + how)
+            print("%s: from the parent's death to the neighbour's submission: %.2f ms" % (how, late / MS))
             check(late < BOUND + NOISE, "%.2f ms" % (late / MS))
             waiter.ok("alloc cuMemAlloc_v2 %d" % (900 * MIB))
             for child in children:

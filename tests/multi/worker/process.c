@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,12 +225,14 @@ static void process_spawn(struct job *job)
     process_hear(job, pid, out[0]);
 }
 
-/* idlers COUNT MS: forks children that never call CUDA and live so long; their process ids. They
- * keep no end of the worker's own pipes open. */
+/* idlers COUNT MS [fork|clone]: children that never call CUDA and live so long, made by libc or
+ * behind its back; their process ids. They keep no end of the worker's own pipes open. */
 static void process_idlers(struct job *job)
 {
+    bool raw = !strcmp(job_text(job, 3, "fork"), "clone");
+
     for (uint64_t i = job_number(job, 1, 1); i > 0; i--) {
-        pid_t pid = fork();
+        pid_t pid = raw ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
         if (pid == 0) {
             close(STDIN_FILENO);
             close(STDOUT_FILENO);
