@@ -162,16 +162,19 @@ static void contexts_drop(struct context *context)
     *context = (struct context){0};
 }
 
-static void contexts_change_closing(struct context *context, int change)
+/* What is closed is opened again where it failed; a record made in between has not been closed. */
+static void contexts_change_closing(struct context *context, bool closing)
 {
-    context->closing += (unsigned)change;
-    if (context->gate && change > 0)
+    if (!closing && context->closing == 0)
+        return;
+    context->closing += closing ? 1 : -1u;
+    if (context->gate && closing)
         footprint_begin(context->gate);
     else if (context->gate)
         footprint_end(context->gate);
 }
 
-static void contexts_mark_closing(CUcontext handle, CUdevice device, int change)
+static void contexts_mark_closing(CUcontext handle, CUdevice device, bool closing)
 {
     if (!guest_attached())
         return;
@@ -179,14 +182,14 @@ static void contexts_mark_closing(CUcontext handle, CUdevice device, int change)
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         if (contexts[i].handle && (handle ? contexts[i].handle == handle
                                           : contexts[i].primary && contexts[i].device == device))
-            contexts_change_closing(&contexts[i], change);
+            contexts_change_closing(&contexts[i], closing);
     lock_put(&guest.driver_lock);
 }
 
 void context_close(CUcontext handle)
 {
     if (handle)
-        contexts_mark_closing(handle, 0, 1);
+        contexts_mark_closing(handle, 0, true);
 }
 
 void context_closed(CUcontext handle, CUresult rc)
@@ -194,7 +197,7 @@ void context_closed(CUcontext handle, CUresult rc)
     if (!handle || !guest_attached())
         return;
     if (rc != CUDA_SUCCESS) {
-        contexts_mark_closing(handle, 0, -1);
+        contexts_mark_closing(handle, 0, false);
         return;
     }
     lock_take(&guest.driver_lock);
@@ -206,7 +209,7 @@ void context_closed(CUcontext handle, CUresult rc)
 
 void context_close_primary(CUdevice device)
 {
-    contexts_mark_closing(NULL, device, 1);
+    contexts_mark_closing(NULL, device, true);
 }
 
 /* A release may leave the context alive; a reset never does, even if somebody has made it anew. */
@@ -221,7 +224,7 @@ void context_closed_primary(CUdevice device, CUresult rc, bool reset)
         (!reset && real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
          active);
     if (alive) {
-        contexts_mark_closing(NULL, device, -1);
+        contexts_mark_closing(NULL, device, false);
         return;
     }
     lock_take(&guest.driver_lock);

@@ -4,6 +4,7 @@ a stale handle makes the simulated driver abort, as real ones crash, so none may
 # timeout: 120
 import os
 import sys
+import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
@@ -68,4 +69,27 @@ def check_captures():
         check(len(turns) > 50, "only %d turns" % len(turns))
 
 
-farm.run(check_contexts, check_resets, check_streams, check_moths, check_captures)
+def check_release():
+    """A release that is under way while the context goes and comes again, and outlives it: the new
+    one is looked after like any other."""
+    slow = {"FAIL": "cuDevicePrimaryCtxRelease_v2=slow:500ms@2"}  # the first is the library's
+    with farm.Farm(QUANTUM="10ms", ALLOWANCE="100ms") as place:
+        a, b = place.worker("a", sim=slow), place.worker("b")
+        for worker in (a, b):
+            worker.ok("spin 1000")
+            worker.ok("sync")
+        releasing = a.post("unretain", thread=2)
+        time.sleep(0.1)
+        a.ok("resets 1", thread=1)
+        a.ok("open", thread=1)
+        check(not releasing.done(), "the release was over too soon")
+        equal(farm.numbers(releasing.result(farm.SOON)), [0], "the release")
+        for future in (a.post("loop 1500 300000 0", thread=1), b.post("loop 1500 300000 0")):
+            equal(farm.numbers(future.result(farm.SOON))[0], 0, "a loop")
+        turns = place.trace().turns()
+        print("after a release beside a reset: %d turns" % len(turns))
+        check(len(turns) > 50, "only %d turns" % len(turns))
+
+
+farm.run(check_contexts, check_resets, check_streams, check_moths, check_captures,
+         check_release)

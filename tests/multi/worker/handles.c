@@ -56,6 +56,12 @@ static void handles_resets(struct job *job)
     job_answer(job, "%d %llu", (int)rc, (unsigned long long)done);
 }
 
+/* unretain: what one `open` has retained of the primary context; `result` */
+static void handles_unretain(struct job *job)
+{
+    job_answer(job, "%d", (int)cu.cuDevicePrimaryCtxRelease_v2(worker.device));
+}
+
 /* streams ROUNDS: destroyed with work in them */
 static void handles_streams(struct job *job)
 {
@@ -107,9 +113,6 @@ static void handles_moths(struct job *job)
 }
 
 const struct command commands_handles[] = {
-    {"contexts", handles_contexts},
-    {"resets", handles_resets},
-    {"streams", handles_streams},
-    {"moths", handles_moths},
-    {NULL, NULL},
+    {"contexts", handles_contexts}, {"resets", handles_resets}, {"unretain", handles_unretain},
+    {"streams", handles_streams},   {"moths", handles_moths},   {NULL, NULL},
 };
