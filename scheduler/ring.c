@@ -639,6 +639,7 @@ void ring_overrun(struct ring *ring, uint64_t ns)
     slot_count(shared, ring->slot, overrun_ns, ns);
     slot_count(shared, ring->slot, charged_ns, ns);
     policy_charge(tenant_of(shared, ring->slot), ns);
+    limit_spend(shared, tenant_of(shared, ring->slot), ns, clock_now());
 }
 
 void ring_idle(struct ring *ring, uint64_t token)

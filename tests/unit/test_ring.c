@@ -667,6 +667,18 @@ static void test_nothing_to_look_for(void)
     end();
 }
 
+/* What runs in others' turns uses up a limit like what runs in its own. */
+static void test_overrun_counts_for_the_limit(void)
+{
+    begin();
+    ring_tenant(&b)->limit_ppm = 250000;
+    CHECK_EQ(ring_limit_until(&b), 0);
+    ring_overrun(&b, 500 * MS);
+    CHECK(ring_limit_until(&b) > room_clock() + CLOCK_S);
+    CHECK_EQ(ring_limit_until(&a), 0);
+    end();
+}
+
 /* A thread at the gate that its own process has closed does not look for its own pass. */
 static void test_no_look_at_itself(void)
 {
@@ -1185,6 +1197,7 @@ int main(void)
     TEST(test_due);
     TEST(test_expecting);
     TEST(test_nothing_to_look_for);
+    TEST(test_overrun_counts_for_the_limit);
     TEST(test_no_look_at_itself);
     TEST(test_looking);
     TEST(test_close_look);
