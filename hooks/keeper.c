@@ -58,6 +58,9 @@
  * such a stream. */
 #define KEEPER_OVERDUE_NS (10 * CLOCK_MS)
 #define KEEPER_RELENT_NS (5 * CLOCK_MS)
+/* What is booked of an overrun may be too long by this part of it. */
+#define KEEPER_OVERRUN_SHARE 64
+#define KEEPER_OVERRUN_MOST_NS (100 * CLOCK_MS)
 
 /* A client that holds the GPU no longer than this without work. */
 #define KEEPER_BRIEF_NS (300 * CLOCK_US)
@@ -261,8 +264,7 @@ static bool keeper_look_closely(struct gate *gate, struct keeper *k, uint64_t un
 
 /* When to look at the drain next. The keeper is awake for its expected end; when that was in vain
  * it looks less and less often: each look may take a CPU from who has better use for it. `due` is
- * that end by what has been seen to be done; `until` moves on with the clock while it is overdue.
- */
+ * that end by what has been seen done; `until` moves on with the clock while it is overdue. */
 static uint64_t keeper_drain_look(const struct keeper *k, uint64_t until, uint64_t due,
                                   uint64_t now, bool may)
 {
@@ -556,6 +558,14 @@ static uint64_t keeper_unclaimed(struct gate *gate, struct keeper *k, uint64_t t
     return keeper_close(gate, k, token, now);
 }
 
+/* The longer an overrun lasts already, the less often is its end looked for. */
+static uint64_t keeper_overrun_look(const struct keeper *k)
+{
+    uint64_t now = clock_now(), nap = (now - k->overrun_ns) / KEEPER_OVERRUN_SHARE;
+    nap = keeper_later(nap, KEEPER_TICK_NS);
+    return now + keeper_sooner(nap, KEEPER_OVERRUN_MOST_NS);
+}
+
 /* The token is another's. What is left of a lost turn is forgotten; the client that got the token
  * from here is looked after while others wait. */
 static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
@@ -567,9 +577,10 @@ static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
     }
     bool overrunning = keeper_overrunning(gate, k, false);
     if (k->passed != token || !ring_wanted(ring))
-        return overrunning ? clock_now() + KEEPER_TICK_NS : CLOCK_NEVER;
+        return overrunning ? keeper_overrun_look(k) : CLOCK_NEVER;
     ring_watch(ring, &k->watch);
-    return clock_now() + (overrunning ? KEEPER_TICK_NS : RING_WATCH_NS);
+    uint64_t look = clock_now() + RING_WATCH_NS;
+    return overrunning ? keeper_sooner(look, keeper_overrun_look(k)) : look;
 }
 
 static uint64_t keeper_step(struct gate *gate)

@@ -184,6 +184,16 @@ def answered(future, seconds):
     return bool(done)
 
 
+def keeper_wakes(pid):
+    """How often cuslice's thread has gone to sleep."""
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/status" % (pid, task)) as file:
+            fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        if fields["Name"] == "cuslice":
+            return int(fields["voluntary_ctxt_switches"])
+    raise AssertionError("no thread of cuslice")
+
+
 class Farm:
     """settings: CUSLICE_ ones of every worker, without the prefix; sim: SIMCUDA_ ones. Code takes no
     device memory unless asked for, so that figures of other memory are round."""

@@ -64,6 +64,30 @@ def check_overrun_after_rest():
         check(abs(booked - truth) < 0.05 + 0.1 * truth, "overrun_seconds after a rest")
 
 
+def check_endless():
+    """A kernel that does not end does not keep its process awake, and its overrun is booked."""
+    with farm.Farm(QUANTUM="10ms", ALLOWANCE="100ms") as place:
+        a, b = place.worker("a"), place.worker("b")
+        for worker in (a, b):
+            worker.ok("spin 1000")
+            worker.ok("sync")
+        a.ok("hold")
+        passed = b.ok("spin 1000")[1]
+        time.sleep(1)
+        before = farm.keeper_wakes(a.pid)
+        time.sleep(1)
+        count = farm.keeper_wakes(a.pid) - before
+        a.ok("release")
+        a.ok("sync")
+        time.sleep(0.2)
+        truth = (max(r.end for r in place.trace().of("a")) - passed) / SECOND
+        booked = place.tenant("a")["overrun_seconds"]
+        print("an endless kernel: %d wake-ups in a second; %.3f s beside the next client, %.3f s in "
+              "the books" % (count, truth, booked))
+        check(count < 250, "its process is woken %d times in a second" % count)
+        check(abs(booked - truth) < 0.05 + 0.1 * truth, "overrun_seconds")
+
+
 def check_queued_alone():
     """What was queued before anybody else was there is no overrun, however long it takes."""
     with farm.Farm(QUANTUM="10ms", ALLOWANCE="100ms") as place:
@@ -111,4 +135,5 @@ def check_bursts():
         check(abs(total - sum(truth)) < 0.02 + 0.15 * sum(truth), "%s: the sum" % name)
 
 
-farm.run(check_overrun, check_overrun_after_rest, check_queued_alone, check_bursts)
+farm.run(check_overrun, check_overrun_after_rest, check_endless, check_queued_alone,
+         check_bursts)

@@ -54,16 +54,6 @@ def check_shares():
         check(free < 5, "alone on its device: %.2f %% idle" % free)
 
 
-def wakes(pid):
-    """How often cuslice's thread has gone to sleep."""
-    for task in os.listdir("/proc/%d/task" % pid):
-        with open("/proc/%d/task/%s/status" % (pid, task)) as file:
-            fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-        if fields["Name"] == "cuslice":
-            return int(fields["voluntary_ctxt_switches"])
-    raise AssertionError("no thread of cuslice")
-
-
 def check_idle():
     """A process that sees many devices and does nothing is left asleep."""
     with farm.Farm(sim={"DEVICES": 16}) as place:
@@ -71,9 +61,9 @@ def check_idle():
         a.ok("spin 1000")
         a.ok("sync")
         time.sleep(1.2)
-        before = wakes(a.pid)
+        before = farm.keeper_wakes(a.pid)
         time.sleep(2)
-        count = wakes(a.pid) - before
+        count = farm.keeper_wakes(a.pid) - before
         print("idle with 16 devices: %d wake-ups in 2 s" % count)
         if tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (5, 16):
             check(count < 40, "an idle process is woken %d times in 2 s" % count)
