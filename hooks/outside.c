@@ -27,6 +27,7 @@ struct outside_stream {
     bool waiting;      /* the wait was not over when last asked */
     bool behind;       /* launches behind it were not done when last asked */
     unsigned launches; /* behind it */
+    unsigned making;   /* waits whose event is on its way: what is asked meanwhile says nothing */
     unsigned recorded; /* tells an answer about an earlier event from a later one's */
 };
 
@@ -119,15 +120,18 @@ void outside_after(CUresult rc, bool waits, CUstream stream, bool per_thread)
     uintptr_t key = meter_key_of(&pass);
     lock_take(&outside_lock);
     struct outside_stream *s = outside_place(key, pass.context);
-    if (s)
+    if (s) {
+        s->making++;
         outside_set(s, true, s->behind); /* before it is recorded: nobody takes the place */
+    }
     lock_put(&outside_lock);
     if (!s)
         return;
     bool recorded = outside_record(&s->wait, pass.stream);
     lock_take(&outside_lock);
+    s->making -= s->making > 0;
     s->recorded++;
-    outside_set(s, recorded, s->behind);
+    outside_set(s, recorded || s->making, s->behind);
     lock_put(&outside_lock);
 }
 
@@ -207,6 +211,7 @@ static void outside_ask(struct outside_stream *s)
                   real.cuEventQuery(s->tail) == CUDA_ERROR_NOT_READY;
     lock_take(&outside_lock);
     if (s->recorded == recorded) {
+        waiting |= s->making > 0;
         if (s->waiting && !waiting)
             outside_begins(s);
         outside_set(s, waiting, behind);

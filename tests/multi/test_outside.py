@@ -112,6 +112,32 @@ def check_other_process():
         check(ran, "the work behind the event")
 
 
+def check_two_at_once():
+    """Two streams begin to wait while the keeper asks about streams that wait: each is remembered."""
+    slow = {"FAIL": "cuEventRecord=slow:60ms"}
+    with farm.Farm(QUANTUM="10ms", ALLOWANCE="3s") as place:
+        a, b = place.worker("a", sim=slow), place.worker("b")
+        for worker in (a, b):
+            worker.ok("spin 1000")
+            worker.ok("sync")
+        a.ok("spin 500000000 1 6")
+        turn = b.post("spin 1000")  # a's turn ends, but for its kernel
+        time.sleep(0.05)
+        waits = [a.post("await 4", thread=1)]
+        time.sleep(0.03)
+        waits.append(a.post("await 5", thread=2))
+        for future in waits + [turn]:
+            equal(farm.numbers(future.result(farm.SOON))[0], 0, "a result")
+        a.ok("spin 200000 1 4")
+        begun = farm.now()
+        equal(b.numbers("loop 300 1000000 0")[0], 0, "the neighbour")
+        lasted = (farm.now() - begun) / MS
+        print("two streams that began to wait at once: 300 ms of the neighbour took %.0f" % lasted)
+        check(lasted < 1500, "the neighbour waits for one of them")
+        a.ok("release")
+        a.ok("sync")
+
+
 def check_after():
     """Once the wait is over the stream's work is gated and drained like any other."""
     with farm.Farm(QUANTUM="10ms") as place:
@@ -131,4 +157,5 @@ def check_after():
         check(len(found) <= sum(place.tenant(t)["overruns"] for t in "ab"), "work overlaps")
 
 
-farm.run(check_quiet, check_busy, check_host_function, check_other_process, check_after)
+farm.run(check_quiet, check_busy, check_host_function, check_other_process, check_two_at_once,
+         check_after)
