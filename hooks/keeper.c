@@ -105,6 +105,16 @@ static struct keeper *keeper_of(const struct gate *gate)
     return &keepers[gate - guest.gate];
 }
 
+static uint64_t keeper_sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t keeper_later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* ---- Passing the token ---- */
 
 static void keeper_books(struct gate *gate)
@@ -223,7 +233,7 @@ static uint64_t keeper_patient(uint64_t nap)
 static bool keeper_overdue(struct gate *gate, const struct keeper *k)
 {
     uint64_t until = meter_busy_until(gate);
-    return clock_now() > (until > k->closed_ns ? k->closed_ns : until) + KEEPER_OVERDUE_NS;
+    return clock_now() > keeper_sooner(until, k->closed_ns) + KEEPER_OVERDUE_NS;
 }
 
 /* One look: whether the work of this slice has left the GPU. What the meter is sure of needs no
@@ -285,11 +295,6 @@ static uint64_t keeper_give_up(struct gate *gate, struct keeper *k, uint64_t now
     return gate_waited(gate) ? keeper_relent(gate, k, now) : now + KEEPER_TICK_NS;
 }
 
-static uint64_t keeper_later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* An end that was looked for closely in vain is so again only once something has been done. */
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
@@ -334,11 +339,11 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
     gate_close(gate, token);
     if (k->token != token) { /* not again, after having relented */
         k->closed_ns = now;
-        k->give_up_ns = (slice_end > now ? slice_end : now) + segment_allowance(ring_shared(ring));
+        k->give_up_ns = keeper_later(slice_end, now) + segment_allowance(ring_shared(ring));
     }
     k->token = token;
     k->looked_ns = 0;
-    k->stuck_ns = (until > now ? until : now) + meter_stuck(gate, k->relents);
+    k->stuck_ns = keeper_later(until, now) + meter_stuck(gate, k->relents);
     k->step = KEEPER_CLOSING;
     atomic_store(&ring_me(ring)->closing_ns, now);
     return keeper_closing(gate, k);
@@ -396,11 +401,6 @@ static bool keeper_idle(struct gate *gate, struct keeper *k, uint64_t now)
     if (!synced)
         atomic_store(&gate->synced_ns, now);
     return true;
-}
-
-static uint64_t keeper_sooner(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 static uint64_t keeper_lead(const struct gate *gate)
