@@ -117,6 +117,7 @@ static int attach_ring(struct gate *gate, unsigned index, const char *name)
     if (rc < 0)
         return rc;
     ring->process_limit = limit;
+    ring->pages = gate->oversubscribed;
     atomic_store(&ring_me(ring)->process_limit, limit);
     gate->token = &ring_shared(ring)->token;
     gate->ring = ring;
@@ -270,6 +271,7 @@ static void attach_swap(struct gate *gate, struct ring *old, struct ring *new)
     uint64_t bytes = atomic_load(&from->bytes);
     enum ledger_cap which;
     new->process_limit = old->process_limit;
+    new->pages = old->pages;
     if (bytes && ledger_force(new, bytes, &which) < 0)
         log_warn("ring-moved", "more memory is in use than the new ring's caps allow");
     ledger_context(new, atomic_load(&from->context_bytes));

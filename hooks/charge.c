@@ -439,6 +439,19 @@ static void charge_freed(const struct charge *charge)
     }
 }
 
+/* A free that failed although the pointer was known. Another thread may have freed it meanwhile, by
+ * the very same call; then there is nothing left to remember, whoever has the address now. */
+static bool charge_gone(const struct charge *charge, uint64_t key)
+{
+    struct allocs_item now;
+    CUdeviceptr base;
+    size_t bytes;
+    if (charge->family == ARRAY)
+        return false;
+    CUresult rc = real.cuMemGetAddressRange_v2(&base, &bytes, key);
+    return rc == CUDA_ERROR_NOT_FOUND || rc == CUDA_ERROR_INVALID_VALUE || allocs_peek(key, &now);
+}
+
 CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
 {
     if (__builtin_expect(charge->gate && rc == CUDA_SUCCESS && charge->kind == ALLOCS_OWNED &&
@@ -448,7 +461,7 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
         charge_end(charge);
         return rc;
     }
-    if (charge->gate && rc == CUDA_SUCCESS)
+    if (charge->gate && (rc == CUDA_SUCCESS || charge_gone(charge, key)))
         charge_freed(charge);
     else if (charge->gate)
         charge_enter(charge, key);

@@ -467,7 +467,8 @@ static void gate_busy_again(struct gate *gate)
  */
 uint64_t gate_patience(const struct gate *gate)
 {
-    uint64_t paging = paging_patience(ring_shared(gate->ring), gate->ring->slot);
+    const struct ring *ring = gate->ring;
+    uint64_t paging = ring->pages ? paging_patience(ring_shared(ring), ring->slot) : 0;
     uint64_t own = atomic_load_explicit(&gate->pauses, memory_order_relaxed) < GATE_PAUSES_KNOWN
                        ? GATE_COST_LEAST_NS
                        : atomic_load_explicit(&gate->patience_ns, memory_order_relaxed);

@@ -277,6 +277,8 @@ static void ring_heal(struct ring *ring, uint64_t now)
         atomic_fetch_or(&shared->attached[word], ring_bit(ring));
     if (atomic_load(&me->joined_ns) == 0)
         atomic_store(&me->joined_ns, now);
+    if (!ring->pages && atomic_load(&me->slice_ns)) /* its debts would be larger than they can be */
+        atomic_store(&me->slice_ns, 0);
     if (atomic_load(&me->last_grant_ns) > now) /* would never be this client's turn in its tenant */
         atomic_store(&me->last_grant_ns, 0);
 }
@@ -326,6 +328,15 @@ static void ring_handover(struct cuslice_segment *shared, uint64_t now)
     histogram_add(&shared->handover, now - passed);
 }
 
+/* How long the turn may be, written down for those who wait. */
+static void ring_begin_pages(struct ring *ring, uint64_t now)
+{
+    if (ring->pages)
+        paging_begin(ring_shared(ring), ring->slot, now);
+    else if (atomic_load(&ring_me(ring)->slice_ns))
+        atomic_store(&ring_me(ring)->slice_ns, 0);
+}
+
 void ring_claim(struct ring *ring, uint64_t token)
 {
     struct cuslice_segment *shared = ring_shared(ring);
@@ -334,7 +345,7 @@ void ring_claim(struct ring *ring, uint64_t token)
     atomic_store(&me->claimed_epoch, CUSLICE_TOKEN_EPOCH(token));
     atomic_store(&me->last_grant_ns, now);
     atomic_store(&ring_tenant(ring)->last_grant_ns, now);
-    paging_begin(shared, ring->slot, now);
+    ring_begin_pages(ring, now);
     if (ring_token(ring) != token)
         return; /* that turn is over: the caller will find the gate closed */
     if (atomic_load(&me->grant_epoch) != CUSLICE_TOKEN_EPOCH(token)) { /* a late granter's G1 */
@@ -482,7 +493,7 @@ static int ring_again(struct ring *ring, uint64_t *token, bool below, uint64_t n
     atomic_store(&ring_me(ring)->claimed_epoch, CUSLICE_TOKEN_EPOCH(*token));
     atomic_store(&ring_me(ring)->last_grant_ns, now);
     atomic_store(&ring_tenant(ring)->last_grant_ns, now);
-    paging_begin(ring_shared(ring), ring->slot, now);
+    ring_begin_pages(ring, now);
     return 1;
 }
 
@@ -609,7 +620,8 @@ uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *grant
     if (atomic_load(&ring_me(ring)->grant_epoch) != CUSLICE_TOKEN_EPOCH(token) || from > now)
         from = now;
     *granted_ns = from;
-    return from + paging_slice(ring_shared(ring), ring->slot);
+    return from + (ring->pages ? paging_slice(ring_shared(ring), ring->slot)
+                               : segment_quantum(ring_shared(ring)));
 }
 
 uint64_t ring_cut(const struct ring *ring, uint64_t token)

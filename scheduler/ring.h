@@ -27,6 +27,7 @@ struct ring {
     struct closely closely;  /* of the thread that looks closely */
     uint64_t expected;       /* the turn whose end the next client has been told of */
     uint64_t expected_ns;    /* and when that was to be */
+    bool pages;              /* its memory may be paged out: its turns may be longer */
     struct lock ledger_lock; /* threads of this process that collided near a cap, one at a time */
 };
 

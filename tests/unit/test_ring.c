@@ -671,7 +671,7 @@ static void test_nothing_to_look_for(void)
 static void test_overrun_counts_for_the_limit(void)
 {
     begin();
-    ring_tenant(&b)->limit_ppm = 250000;
+    ring_tenant(&b)->limit_ppm = ring_tenant(&b)->limit_rate = 250000;
     CHECK_EQ(ring_limit_until(&b), 0);
     ring_overrun(&b, 500 * MS);
     CHECK(ring_limit_until(&b) > room_clock() + CLOCK_S);
