@@ -37,6 +37,7 @@
 /* How long a request near the cap waits for those that are under way. */
 #define POOLS_SAY_NS (60 * CLOCK_S)
 #define POOLS_PATIENCE_NS (100 * CLOCK_MS)
+#define POOLS_PLACE_NS CLOCK_S
 /* How long it waits for those of other processes, and how often it tries meanwhile. */
 #define POOLS_TRY_NS (20 * CLOCK_MS)
 #define POOLS_TRY_EVERY_NS 200000
@@ -328,11 +329,29 @@ static bool pools_try(struct pools_take *take, struct gate *gate, uint64_t growt
     return false;
 }
 
+/* A thread that was ended inside the driver keeps its place for ever: it is not waited for longer
+ * than that. */
+static bool pools_take_place(struct pool *pool)
+{
+    uint64_t deadline = clock_after(POOLS_PLACE_NS);
+    bool taken;
+    while (!(taken = lock_try(&pool->alone)) && clock_now() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    return taken;
+}
+
+static void pools_put_place(struct pools_take *take, struct pool *pool)
+{
+    if (take->alone)
+        lock_put(&pool->alone);
+    take->alone = false;
+}
+
 /* One at a time, with all that can be had. True when reserved; the lock stays with the caller. */
 static bool pools_reserve_alone(struct pools_take *take, struct pool *pool, uint64_t bytes)
 {
     struct gate *gate = pool->gate;
-    lock_take(&pool->alone);
+    take->alone = pools_take_place(pool);
     pools_quiet(pool);
     pools_settle_pool(pool, 0);
     if (charge_reserve_on(&take->charge, gate, pools_growth(pool, bytes), 0))
@@ -342,7 +361,7 @@ static bool pools_reserve_alone(struct pools_take *take, struct pool *pool, uint
     if (pools_try(take, gate, pools_growth(pool, bytes)) ||
         charge_reserve_on(&take->charge, gate, pools_growth(pool, bytes), bytes))
         return true;
-    lock_put(&pool->alone);
+    pools_put_place(take, pool);
     return false;
 }
 
@@ -350,14 +369,14 @@ static bool pools_reserve_in(struct pools_take *take, struct pool *pool, uint64_
 {
     struct gate *gate = pool->gate;
     take->bytes = bytes;
-    if (!charge_reserve_on(&take->charge, gate, pools_growth(pool, bytes), 0)) {
-        if (guest.state == GUEST_REFUSED || !pools_reserve_alone(take, pool, bytes))
-            return false;
-        take->alone = true;
-    }
+    if (!charge_reserve_on(&take->charge, gate, pools_growth(pool, bytes), 0) &&
+        (guest.state == GUEST_REFUSED || !pools_reserve_alone(take, pool, bytes)))
+        return false;
     if (take->charge.gate) {
         atomic_fetch_add(&pool->under_way, 1);
         take->pool = pool;
+    } else {
+        pools_put_place(take, pool); /* the program is at its end: nothing is counted any more */
     }
     return true;
 }
@@ -366,8 +385,7 @@ static void pools_done(struct pools_take *take)
 {
     pools_settle_pool(take->pool, take->charge.bytes);
     atomic_fetch_sub(&take->pool->under_way, 1);
-    if (take->alone)
-        lock_put(&take->pool->alone);
+    pools_put_place(take, take->pool);
 }
 
 /* There is no record for the pool: nothing of it could be counted. */
