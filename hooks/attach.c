@@ -17,6 +17,7 @@
 #include "contexts.h"
 #include "footprint.h"
 #include "gate.h"
+#include "graphs.h"
 #include "handles.h"
 #include "identity.h"
 #include "keeper.h"
@@ -194,6 +195,7 @@ static int attach_start(void)
     allocs_reset();
     handles_reset();
     pools_reset();
+    graphs_reset();
     contexts_reset();
     footprint_reset();
     streams_reset();

@@ -14,6 +14,7 @@
 #include "contexts.h"
 #include "footprint.h"
 #include "gate.h"
+#include "graphs.h"
 #include "handles.h"
 #include "ledger.h"
 #include "log.h"
@@ -466,7 +467,7 @@ CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
     else if (charge->gate)
         charge_enter(charge, key);
     else if (rc == CUDA_SUCCESS && charge->family == POINTER)
-        pools_freed_unknown();
+        graphs_freed();
     if (rc == CUDA_SUCCESS && charge->family == ARRAY)
         physical_array_gone((void *)(uintptr_t)key);
     charge_end(charge);

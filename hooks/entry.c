@@ -11,6 +11,7 @@
 #include "fast.h"
 #include "footprint.h"
 #include "gate.h"
+#include "graphs.h"
 #include "outside.h"
 #include "oversubscribe.h"
 #include "pairs.h"
@@ -96,8 +97,8 @@
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         FAST_UNWIND(); \
-        struct pools_take take; \
-        if (!pools_graph_reserve(&take, graph_)) \
+        struct pool_take take; \
+        if (!graphs_reserve(&take, graph_)) \
             return CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult rc; \
         do { \
@@ -107,7 +108,7 @@
             if (mark) \
                 gate_leave(mark, 0); \
         } while (__builtin_expect(rc != CUDA_SUCCESS, 0) && charge_again(&take.charge, rc)); \
-        return pools_graph_settle(&take, graph_, rc); \
+        return graphs_settle(&take, graph_, rc); \
     }
 
 #define CHARGE(name, family, bytes_, key, ...) \
@@ -137,7 +138,7 @@
 #define POOL(name, pool_, stream_, flavour, ...) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
-        struct pools_take take; \
+        struct pool_take take; \
         if (!pools_reserve(&take, pool_, stream_, flavour, bytes)) \
             return CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult rc; \

@@ -2,7 +2,7 @@
  * pools: stream-ordered memory. What counts is what a pool has reserved on the device, not what was
  * asked of it: a pool grows in steps and keeps what is freed. Its growth is not known before the
  * call, so it is reserved at its largest and settled by what the driver says the pool has then.
- * Graphs' memory is one more pool for each device. Program threads.
+ * Program threads.
  */
 #ifndef CUSLICE_HOOKS_POOLS_H
 #define CUSLICE_HOOKS_POOLS_H
@@ -11,30 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "charge.h"
 #include "driver.h"
-
-struct pool;
-
-/* One allocation from a pool on its way. */
-struct pools_take {
-    struct pool *pool; /* NULL: not counted here */
-    struct charge charge;
-    uint64_t bytes; /* as asked */
-    bool alone;     /* near the cap: one at a time */
-};
+#include "pool.h"
 
 /* Reserves what the pool may grow by. `pool` NULL: the current pool of the stream's device. False
  * when a cap refuses. Blocking while another thread's request near the cap is under way. */
-bool pools_reserve(struct pools_take *take, CUmemoryPool pool, CUstream stream, bool per_thread,
+bool pools_reserve(struct pool_take *take, CUmemoryPool pool, CUstream stream, bool per_thread,
                    uint64_t bytes);
 
 /* After the driver's call: settles, and enters the pointer. Answers rc. */
-CUresult pools_settle(struct pools_take *take, CUresult rc, uint64_t pointer);
+CUresult pools_settle(struct pool_take *take, CUresult rc, uint64_t pointer);
 
-/* A pointer of the pool with this number was freed; some pointer that nobody knows was. */
+/* A pointer of the pool with this number was freed. */
 void pools_freed(unsigned number);
-void pools_freed_unknown(void);
 
 /* A synchronising call has returned (`all`: for all work of a context): pools may have shrunk. A
  * context is gone, and what its streams had taken from pools. */
@@ -49,22 +38,6 @@ void pools_changed(void);
 void pools_attribute(CUresult rc, CUmemoryPool pool, CUmemPool_attribute attribute,
                      const void *value);
 void pools_trimmed(CUresult rc, CUmemoryPool pool);
-
-/* Graphs that allocate: one was instantiated, one is gone, the memory they share was trimmed, or
- * may have become less by the end of a graph or of a node. */
-void pools_graph_node(CUresult rc);
-void pools_graph_made(CUresult rc, const CUgraphExec *exec, CUgraph graph);
-void pools_graph_gone(CUresult rc, CUgraphExec exec);
-void pools_graphs_trimmed(CUresult rc);
-void pools_graph_end(CUresult rc);
-
-/* Around a graph's launch or upload; nothing where no graph allocates. */
-bool pools_graph_reserve(struct pools_take *take, CUgraphExec exec);
-CUresult pools_graph_settle(struct pools_take *take, CUgraphExec exec, CUresult rc);
-
-/* cuGraphUpload: memory is taken as at the launch. */
-CUresult pools_upload(CUgraphExec exec, CUstream stream);
-CUresult pools_upload_ptsz(CUgraphExec exec, CUstream stream);
 
 /* Forgets everything: for a process that attaches. */
 void pools_reset(void);
