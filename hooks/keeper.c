@@ -172,7 +172,7 @@ static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
     keeper_settle(gate, k, drained);
     bool wants = gate_waited(gate);
     if (wants) /* a claim in this turn has struck the bit that stands for those who still wait */
-        ring_want(ring);
+        ring_want_more(ring);
     int rc = ring_pass(ring, &token, wants);
     k->passed = ring_token(ring);
     k->watch = (struct ring_watch){0};

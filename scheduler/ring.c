@@ -297,6 +297,15 @@ void ring_want(struct ring *ring)
     atomic_fetch_or(&shared->waiting[ring->slot / 64], ring_bit(ring)); /* W1 */
 }
 
+void ring_want_more(struct ring *ring)
+{
+    _Atomic(uint64_t) *word = &ring_shared(ring)->waiting[ring->slot / 64];
+    if (atomic_load(word) & ring_bit(ring))
+        return;
+    atomic_store(&ring_me(ring)->waiting_since_ns, clock_now());
+    atomic_fetch_or(word, ring_bit(ring)); /* W1 */
+}
+
 int ring_look(struct ring *ring, uint64_t *token)
 {
     struct cuslice_segment *shared = ring_shared(ring);

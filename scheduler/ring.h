@@ -83,6 +83,10 @@ uint32_t ring_news(const struct ring *ring);
 /* Enters this client among the waiting, once; says so at each look, since a claim clears it. */
 void ring_want(struct ring *ring);
 
+/* The same at the end of its turn, for threads that still wait: who has just had the GPU is not
+ * lifted to where sleepers are. */
+void ring_want_more(struct ring *ring);
+
 /* One look at the token: 1 and *token when this client holds it; 0 when another does. A free token
  * is granted, to whom policy names. */
 int ring_look(struct ring *ring, uint64_t *token);
