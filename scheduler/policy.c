@@ -134,10 +134,10 @@ static bool policy_awake(struct cuslice_segment *shared, const struct cuslice_te
     return false;
 }
 
-/* Raises a tenant's virtual time to the least of the others that compete, less a quantum. */
-static void policy_level(struct cuslice_segment *shared, struct cuslice_tenant *tenant,
-                         const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder,
-                         uint64_t held_ns, uint64_t now)
+/* The least virtual time of the others that compete; UINT64_MAX: there are none. */
+static uint64_t policy_base(struct cuslice_segment *shared, const struct cuslice_tenant *tenant,
+                            const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder,
+                            uint64_t held_ns, uint64_t now)
 {
     struct class_split split;
     uint64_t others[CUSLICE_SLOT_WORDS] = {0};
@@ -147,22 +147,42 @@ static void policy_level(struct cuslice_segment *shared, struct cuslice_tenant *
                 others[w] |= left & -left;
     limit_strike(shared, others, now);
     class_split(shared, others, &split);
-    uint64_t base = policy_least(shared, split.top, holder, held_ns);
+    return policy_least(shared, split.top, holder, held_ns);
+}
+
+/* Raises a tenant's virtual time to that, less a quantum, or less what it is owed. */
+static void policy_level(struct cuslice_segment *shared, struct cuslice_tenant *tenant,
+                         const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder,
+                         uint64_t held_ns, uint64_t owed, uint64_t now)
+{
+    uint64_t base = policy_base(shared, tenant, waiting, holder, held_ns, now);
     if (base == UINT64_MAX)
         base = atomic_load(&shared->vclock);
     uint64_t credit = policy_virtual(segment_quantum(shared), tenant);
+    credit = credit > owed ? credit : owed;
     policy_raise(&tenant->vtime, base > credit ? base - credit : 0);
+}
+
+uint64_t policy_owed(struct cuslice_segment *shared, unsigned slot,
+                     const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t now)
+{
+    struct cuslice_tenant *tenant = tenant_of(shared, slot);
+    if (!tenant)
+        return 0;
+    uint64_t base = policy_base(shared, tenant, waiting, CUSLICE_NOBODY, 0, now);
+    uint64_t vtime = policy_vtime(tenant);
+    return base != UINT64_MAX && base > vtime ? base - vtime : 0;
 }
 
 void policy_lift(struct cuslice_segment *shared, unsigned slot,
                  const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
-                 uint64_t now)
+                 uint64_t owed, uint64_t now)
 {
     struct cuslice_tenant *tenant = tenant_of(shared, slot);
     if (!tenant || policy_awake(shared, tenant, waiting, slot, holder))
         return;
     limit_rest(shared, tenant, now);
-    policy_level(shared, tenant, waiting, holder, held_ns, now);
+    policy_level(shared, tenant, waiting, holder, held_ns, owed, now);
 }
 
 void policy_return(struct cuslice_segment *shared, unsigned slot,
@@ -171,7 +191,7 @@ void policy_return(struct cuslice_segment *shared, unsigned slot,
 {
     struct cuslice_tenant *tenant = tenant_of(shared, slot);
     if (tenant)
-        policy_level(shared, tenant, waiting, holder, held_ns, now);
+        policy_level(shared, tenant, waiting, holder, held_ns, 0, now);
 }
 
 /* Damage to the file may leave a virtual time that nobody would ever catch up with. */

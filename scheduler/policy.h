@@ -43,12 +43,17 @@ unsigned policy_expect(struct cuslice_segment *shared, const uint64_t waiting[CU
 /* Adds `ns` of use to a tenant's virtual time; NULL is nobody's. */
 void policy_charge(struct cuslice_tenant *tenant, uint64_t ns);
 
+/* How far a tenant is behind the others that wait, in virtual time: what it is owed as it lets go.
+ */
+uint64_t policy_owed(struct cuslice_segment *shared, unsigned slot,
+                     const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t now);
+
 /* Lifts a tenant that begins to wait to where the ring is, less one quantum: a sleeper earns no
- * more credit than that. `holder` holds the token since `held_ns` nanoseconds (CUSLICE_NOBODY:
- * free). */
+ * more credit than that, but one that has been away for a moment only keeps what it is `owed`.
+ * `holder` holds the token since `held_ns` nanoseconds (CUSLICE_NOBODY: free). */
 void policy_lift(struct cuslice_segment *shared, unsigned slot,
                  const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
-                 uint64_t now);
+                 uint64_t owed, uint64_t now);
 
 /* The same for one that its limit has held back until now, although it waited. */
 void policy_return(struct cuslice_segment *shared, unsigned slot,

@@ -292,7 +292,9 @@ void ring_want(struct ring *ring)
     if (atomic_load(&shared->waiting[ring->slot / 64]) & ring_bit(ring))
         return;
     ring_waiting(shared, waiting);
-    policy_lift(shared, ring->slot, waiting, holder, ring_held(shared, holder, now), now);
+    bool moment = now < ring->left_ns + segment_quantum(shared);
+    policy_lift(shared, ring->slot, waiting, holder, ring_held(shared, holder, now),
+                moment ? ring->owed : 0, now);
     atomic_store(&ring_me(ring)->waiting_since_ns, now);
     atomic_fetch_or(&shared->waiting[ring->slot / 64], ring_bit(ring)); /* W1 */
 }
@@ -595,6 +597,15 @@ static void ring_poke_next(struct cuslice_segment *shared, unsigned next)
         ring_poke(shared, next);
 }
 
+/* It pauses. What it is owed is not lost by that, nor does it grow meanwhile. */
+static void ring_leave_turn(struct ring *ring, uint64_t now)
+{
+    uint64_t waiting[CUSLICE_SLOT_WORDS];
+    ring_waiting(ring_shared(ring), waiting);
+    ring->owed = policy_owed(ring_shared(ring), ring->slot, waiting, now);
+    ring->left_ns = now;
+}
+
 int ring_pass(struct ring *ring, uint64_t *token, bool busy)
 {
     struct cuslice_segment *shared = ring_shared(ring);
@@ -605,6 +616,8 @@ int ring_pass(struct ring *ring, uint64_t *token, bool busy)
     unsigned next = ring_choose(ring, *token, busy, &below, now);
     if (next == ring->slot)
         return ring_again(ring, token, below, now);
+    if (!busy)
+        ring_leave_turn(ring, now);
     if (next == CUSLICE_NOBODY) {
         if (!ring_grant(shared, *token, now))
             return -ESTALE;

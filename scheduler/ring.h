@@ -22,13 +22,15 @@
 struct ring {
     struct segment segment;
     unsigned slot;
-    unsigned tenant;         /* its record's index; what the file says is held to this */
-    uint64_t process_limit;  /* as its own settings say: bytes; CUSLICE_NO_LIMIT */
-    struct closely closely;  /* of the thread that looks closely */
-    uint64_t expected;       /* the turn whose end the next client has been told of */
-    uint64_t expected_ns;    /* and when that was to be */
-    bool pages;              /* its memory may be paged out: its turns may be longer */
-    struct lock ledger_lock; /* threads of this process that collided near a cap, one at a time */
+    unsigned tenant;          /* its record's index; what the file says is held to this */
+    uint64_t process_limit;   /* as its own settings say: bytes; CUSLICE_NO_LIMIT */
+    struct closely closely;   /* of the thread that looks closely */
+    uint64_t expected;        /* the turn whose end the next client has been told of */
+    uint64_t expected_ns;     /* and when that was to be */
+    _Atomic uint64_t left_ns; /* when it last passed the token on without wanting another turn */
+    _Atomic uint64_t owed;    /* by how much it was behind then, in virtual time */
+    bool pages;               /* its memory may be paged out: its turns may be longer */
+    struct lock ledger_lock;  /* threads of this process that collided near a cap, one at a time */
 };
 
 /* What one observer remembers of the token between two looks. Zero-initialised; one per thread. */

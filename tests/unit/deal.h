@@ -76,7 +76,7 @@ static inline void deal_want(unsigned slot)
     uint64_t set[CUSLICE_SLOT_WORDS];
 
     deal_waiting(set);
-    policy_lift(shared, slot, set, deal_last, 0, deal_now);
+    policy_lift(shared, slot, set, deal_last, 0, 0, deal_now);
     shared->waiting[slot / 64] |= UINT64_C(1) << (slot % 64);
 }
 

@@ -43,7 +43,7 @@ static bool waits(unsigned slot)
 
 static void want(unsigned slot)
 {
-    policy_lift(shared, slot, waiting, holder, 0, now);
+    policy_lift(shared, slot, waiting, holder, 0, 0, now);
     waiting[slot / 64] |= UINT64_C(1) << (slot % 64);
 }
 

@@ -615,6 +615,26 @@ static void test_damage_to_a_slot_heals(void)
     end();
 }
 
+/* A moment's pause takes nothing of what a client is owed; a longer one makes it a sleeper. */
+static void test_a_pause_keeps_what_is_owed(void)
+{
+    for (unsigned quanta = 0; quanta < 3; quanta += 2) {
+        begin();
+        uint64_t token = take(&a), vtime = 1000 * MS;
+        ring_tenant(&a)->vtime = vtime;
+        ring_tenant(&b)->vtime = vtime + 200 * MS;
+        ring_want(&b);
+        CHECK_EQ(ring_pass(&a, &token, false), 0);
+        room_pass(quanta * QUANTUM + MS);
+        ring_want(&a);
+        if (quanta)
+            CHECK_EQ(ring_tenant(&a)->vtime, vtime + 200 * MS - QUANTUM);
+        else
+            CHECK(ring_tenant(&a)->vtime < vtime + QUANTUM);
+        end();
+    }
+}
+
 /* Whether another client is due is asked without moving anything. */
 static void test_due(void)
 {
@@ -1194,6 +1214,7 @@ int main(void)
     TEST(test_wiped_token_is_nobodys);
     TEST(test_idle_time_is_free);
     TEST(test_damage_to_a_slot_heals);
+    TEST(test_a_pause_keeps_what_is_owed);
     TEST(test_due);
     TEST(test_expecting);
     TEST(test_nothing_to_look_for);
