@@ -120,13 +120,17 @@ static allocs_word *allocs_words_make(struct allocs_piece *piece)
 }
 
 /* The word of a pointer; NULL when there is none, or the pointer is of no allocation. */
-static inline allocs_word *allocs_word_of(uint64_t pointer)
+static inline allocs_word *allocs_word_in(struct allocs_piece *piece, uint64_t pointer)
 {
-    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
     allocs_word *words = piece ? atomic_load_explicit(&piece->words, memory_order_acquire) : NULL;
     if (!words || pointer & ((1u << ALLOCS_GRAIN_SHIFT) - 1))
         return NULL;
     return &words[pointer >> ALLOCS_GRAIN_SHIFT & (ALLOCS_WORDS - 1)];
+}
+
+static inline allocs_word *allocs_word_of(uint64_t pointer)
+{
+    return allocs_word_in(allocs_piece(pointer >> ALLOCS_PIECE_SHIFT), pointer);
 }
 
 static __attribute__((noinline)) allocs_word *allocs_word_new(uint64_t pointer)
@@ -262,10 +266,12 @@ static __attribute__((noinline)) bool allocs_put_slow(uint64_t pointer, struct a
 bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *before)
 {
     struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
-    allocs_word *word = allocs_word_of(pointer);
+    allocs_word *word = allocs_word_in(piece, pointer);
     before->bytes = 0;
     before->kind = ALLOCS_NONE;
-    if (__builtin_expect(!word || !piece->small || piece->tag != allocs_tag(item) ||
+    if (__builtin_expect(!word || !atomic_load_explicit(&piece->small, memory_order_relaxed) ||
+                             atomic_load_explicit(&piece->tag, memory_order_relaxed) !=
+                                 allocs_tag(item) ||
                              atomic_load_explicit(word, memory_order_relaxed) != 0 ||
                              allocs_reaches(pointer, item.bytes) || item.bytes == 0,
                          0))
@@ -289,7 +295,7 @@ static __attribute__((noinline)) bool allocs_take_reaching(uint64_t pointer,
 bool allocs_take(uint64_t pointer, struct allocs_item *item)
 {
     struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
-    allocs_word *word = allocs_word_of(pointer);
+    allocs_word *word = allocs_word_in(piece, pointer);
     if (!word || !atomic_load_explicit(word, memory_order_relaxed))
         return allocs_take_reaching(pointer, item);
     uint16_t old = atomic_exchange(word, 0);

@@ -748,7 +748,7 @@ static void test_close_look(void)
     bool seen = false;
     begin();
     clock_fake(NULL);
-    for (int turn = 0; turn < 200 && !seen; turn++) {
+    for (int turn = 0; turn < 4000 && !seen; turn++) {
         pthread_t thread;
         uint64_t token = take(&a), due = clock_after(MS);
         ring_want(&b);
