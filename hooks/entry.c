@@ -32,10 +32,9 @@
         return function(PAIRS_PASS(__VA_ARGS__)); \
     }
 
-#define GATE(name, stream_, flavour, ...) \
-    CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)); \
-    FAST(name, entry_slow_##name, __VA_ARGS__) \
-    CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)) \
+/* The way through the gate that may wait for the turn: `function` does so in place of `name`. */
+#define SLOW(function, name, stream_, flavour, ...) \
+    CUresult function(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         FAST_UNWIND(); \
         struct gate_pass pass = {.here = HERE}; \
@@ -45,16 +44,13 @@
         return rc; \
     }
 
+#define GATE(name, stream_, flavour, ...) \
+    CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)); \
+    FAST(name, entry_slow_##name, __VA_ARGS__) \
+    SLOW(entry_slow_##name, name, stream_, flavour, __VA_ARGS__)
+
 #define COPY(name, within, stream_, flavour, after, ...) \
-    static __attribute__((noinline)) CUresult entry_gated_##name(PAIRS_DECLARE(__VA_ARGS__)) \
-    { \
-        FAST_UNWIND(); \
-        struct gate_pass pass = {.here = HERE}; \
-        gate_enter_slow(&pass, stream_, flavour); \
-        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
-        gate_leave_slow(&pass, rc); \
-        return rc; \
-    } \
+    static __attribute__((noinline)) SLOW(entry_gated_##name, name, stream_, flavour, __VA_ARGS__) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         bool inside = within; \
@@ -85,15 +81,7 @@
     }
 
 #define GRAPH(name, graph_, stream_, flavour, ...) \
-    static __attribute__((noinline)) CUresult entry_slow_##name(PAIRS_DECLARE(__VA_ARGS__)) \
-    { \
-        FAST_UNWIND(); \
-        struct gate_pass pass = {.here = HERE}; \
-        gate_enter_slow(&pass, stream_, flavour); \
-        CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
-        gate_leave_slow(&pass, rc); \
-        return rc; \
-    } \
+    static __attribute__((noinline)) SLOW(entry_slow_##name, name, stream_, flavour, __VA_ARGS__) \
     CUresult name(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         FAST_UNWIND(); \
