@@ -7,7 +7,7 @@
  *
  * A word is small, since the cost of a look-up is that of fetching it: it holds the size of an
  * allocation that ends in its own piece. Of those that reach into the next one at most one begins
- * in each piece, and the piece itself has a long word for it.
+ * in each piece, and the piece itself has a word of its own for it.
  */
 #include "allocs.h"
 
