@@ -143,8 +143,8 @@ def check_long():
     """A graph six times as long as a quantum is waited for, and owed: the shares are equal."""
     with farm.Farm(QUANTUM="10ms") as place:
         neighbour = place.worker("neighbour")
-        a = client(place, "long", 60 * MS, 4000)
-        busy = neighbour.post("loop 4500 500000 0")
+        a = client(place, "long", 60 * MS, 8000)
+        busy = neighbour.post("loop 8500 500000 0")
         begin(a)
         done(a, "long")
         equal(farm.numbers(busy.result(farm.SOON))[0], 0, "long: the neighbour")
@@ -154,7 +154,7 @@ def check_long():
         start, end = farm.window(trace, ("a", "neighbour"))
         share = farm.shares(trace.turns(), start, end)
         print("long: %.2f : %.2f" % (share["a"], share["neighbour"]))
-        between(share["a"], 43, 57, "long: the share of the graph's client")
+        between(share["a"], 45, 55, "long: the share of the graph's client")
 
 
 def check_many():
