@@ -7,7 +7,8 @@
  *
  * A word is small, since the cost of a look-up is that of fetching it: it holds the size of an
  * allocation that ends in its own piece. Of those that reach into the next one at most one begins
- * in each piece, and the piece itself has a word of its own for it.
+ * in each piece, and the piece itself has a word of its own for it. For the same reason the words
+ * of addresses that are multiples of 4 KiB, as most are, stand side by side, before the others.
  */
 #include "allocs.h"
 
@@ -17,15 +18,18 @@
 
 #define ALLOCS_GRAIN_SHIFT 9
 #define ALLOCS_PIECE_SHIFT 21
-#define ALLOCS_WORDS ((size_t)1 << (ALLOCS_PIECE_SHIFT - ALLOCS_GRAIN_SHIFT))
+#define ALLOCS_GRAINS ((size_t)1 << (ALLOCS_PIECE_SHIFT - ALLOCS_GRAIN_SHIFT))
+#define ALLOCS_PAGE_SHIFT 12
+#define ALLOCS_PAGES ((size_t)1 << (ALLOCS_PIECE_SHIFT - ALLOCS_PAGE_SHIFT))
+#define ALLOCS_WORDS (ALLOCS_PAGES + ALLOCS_GRAINS)
 /* Pieces are kept in leaves, each for 32 GiB; leaves for all of the address space. */
 #define ALLOCS_LEAF_SHIFT 14
 #define ALLOCS_LEAF ((size_t)1 << ALLOCS_LEAF_SHIFT)
 #define ALLOCS_LEAVES ((size_t)1 << (48 - ALLOCS_PIECE_SHIFT - ALLOCS_LEAF_SHIFT))
-/* Words of so many pieces are mapped at a time: 2 MiB, in huge pages where there are some, but for
+/* Words of so many pieces are mapped at a time: 18 MiB, in huge pages where there are some, but for
  * the first pieces, which are enough for most programs. */
-#define ALLOCS_CHUNK 256u
-#define ALLOCS_CHUNKS 4096u
+#define ALLOCS_CHUNK 2048u
+#define ALLOCS_CHUNKS 512u
 #define ALLOCS_FRUGAL 16u
 #define ALLOCS_HUGE ((size_t)2 << 20)
 
@@ -38,9 +42,10 @@ struct allocs_piece {
                                    bits, gate 4, kind 4, owner 12; 0: none */
     _Atomic uint32_t begins;    /* where that one begins, in grains; written before it */
     _Atomic uint32_t spans;     /* allocations that reach into or out of it */
-    _Atomic uint32_t tag;       /* of all that words speak of: owner 12 bits, gate 4, 1 above */
-    _Atomic bool small;         /* some have begun elsewhere than at its start */
+    _Atomic uint32_t whose;     /* all are that words speak of; and: */
 };
+
+#define ALLOCS_SMALL (UINT32_C(1) << 29) /* some have begun elsewhere than at the piece's start */
 
 static struct allocs_piece *_Atomic allocs_leaf[ALLOCS_LEAVES];
 static void *_Atomic allocs_chunk[ALLOCS_CHUNKS];
@@ -119,13 +124,22 @@ static allocs_word *allocs_words_make(struct allocs_piece *piece)
     return atomic_compare_exchange_strong(&piece->words, &none, mine) ? mine : none;
 }
 
+/* Where a piece has the word of one of its grains. */
+static inline size_t allocs_index(size_t grain)
+{
+    size_t page = grain / (ALLOCS_GRAINS / ALLOCS_PAGES);
+    if (__builtin_expect(grain % (ALLOCS_GRAINS / ALLOCS_PAGES) != 0, 0))
+        return ALLOCS_PAGES + grain;
+    return page;
+}
+
 /* The word of a pointer; NULL when there is none, or the pointer is of no allocation. */
 static inline allocs_word *allocs_word_in(struct allocs_piece *piece, uint64_t pointer)
 {
     allocs_word *words = piece ? atomic_load_explicit(&piece->words, memory_order_acquire) : NULL;
     if (!words || pointer & ((1u << ALLOCS_GRAIN_SHIFT) - 1))
         return NULL;
-    return &words[pointer >> ALLOCS_GRAIN_SHIFT & (ALLOCS_WORDS - 1)];
+    return &words[allocs_index(pointer >> ALLOCS_GRAIN_SHIFT & (ALLOCS_GRAINS - 1))];
 }
 
 static inline allocs_word *allocs_word_of(uint64_t pointer)
@@ -141,29 +155,15 @@ static __attribute__((noinline)) allocs_word *allocs_word_new(uint64_t pointer)
     return allocs_word_of(pointer);
 }
 
-/* Takes note that an allocation begins elsewhere than at its piece's start. */
-static inline void allocs_note_small(uint64_t pointer)
-{
-    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
-    if (pointer << (64 - ALLOCS_PIECE_SHIFT) &&
-        !atomic_load_explicit(&piece->small, memory_order_relaxed))
-        atomic_store_explicit(&piece->small, true, memory_order_relaxed);
-}
-
 static inline bool allocs_reaches(uint64_t pointer, uint64_t bytes)
 {
     return (pointer ^ (pointer + bytes - 1)) >> ALLOCS_PIECE_SHIFT != 0;
 }
 
-static inline uint32_t allocs_tag(struct allocs_item item)
-{
-    return UINT32_C(1) << 16 | (item.gate & 15) << 12 | (item.owner & 4095);
-}
-
 static inline uint16_t allocs_pack(struct allocs_item item)
 {
     uint64_t grains = (item.bytes - 1) >> ALLOCS_GRAIN_SHIFT;
-    return (uint16_t)((grains & 4095) | (unsigned)item.kind << 12);
+    return (uint16_t)(grains | (unsigned)item.kind << 12);
 }
 
 static inline uint64_t allocs_bytes(uint16_t word)
@@ -171,31 +171,28 @@ static inline uint64_t allocs_bytes(uint16_t word)
     return ((uint64_t)(word & 4095) + 1) << ALLOCS_GRAIN_SHIFT;
 }
 
-static inline struct allocs_item allocs_unpack(uint16_t word, uint32_t tag)
+static inline struct allocs_item allocs_unpack(uint16_t word, uint32_t whose)
 {
-    return (struct allocs_item){.bytes = allocs_bytes(word),
-                                .kind = (enum allocs_kind)(word >> 12),
-                                .gate = tag >> 12 & 15,
-                                .owner = tag & 4095};
+    return (struct allocs_item){
+        .bytes = allocs_bytes(word), .whose = whose & ~ALLOCS_SMALL, .kind = word >> 12};
 }
 
 static uint64_t allocs_pack_long(struct allocs_item item)
 {
-    return item.bytes | (uint64_t)(item.gate & 15) << 44 | (uint64_t)item.kind << 48 |
-           (uint64_t)(item.owner & 4095) << 52;
+    return item.bytes | (uint64_t)allocs_gate(item) << 44 | (uint64_t)item.kind << 48 |
+           (uint64_t)allocs_owner(item) << 52;
 }
 
 static struct allocs_item allocs_unpack_long(uint64_t word)
 {
     return (struct allocs_item){.bytes = word & (ALLOCS_MOST - 1),
-                                .kind = (enum allocs_kind)(word >> 48 & 15),
-                                .gate = (unsigned)(word >> 44 & 15),
-                                .owner = (unsigned)(word >> 52)};
+                                .whose = allocs_whose(word >> 44 & 15, (unsigned)(word >> 52)),
+                                .kind = word >> 48 & 15};
 }
 
 static uint32_t allocs_grain(uint64_t pointer)
 {
-    return (uint32_t)(pointer >> ALLOCS_GRAIN_SHIFT) & (ALLOCS_WORDS - 1);
+    return (uint32_t)(pointer >> ALLOCS_GRAIN_SHIFT) & (ALLOCS_GRAINS - 1);
 }
 
 /* The place of an allocation that begins at `pointer` and reaches out of its piece; NULL. */
@@ -238,69 +235,75 @@ static bool allocs_put_reaching(uint64_t pointer, struct allocs_item item,
     return true;
 }
 
-/* The piece's tag becomes, or is, this one. */
-static inline bool allocs_tag_piece(struct allocs_piece *piece, uint32_t tag)
+/* The piece becomes, or is, this owner's; false when it is another's. */
+static bool allocs_own_piece(struct allocs_piece *piece, uint32_t whose, bool small)
 {
-    uint32_t none = 0, now = atomic_load_explicit(&piece->tag, memory_order_relaxed);
-    return now == tag || (now == 0 && atomic_compare_exchange_strong(&piece->tag, &none, tag)) ||
-           none == tag;
-}
-
-static __attribute__((noinline)) bool allocs_put_slow(uint64_t pointer, struct allocs_item item,
-                                                      struct allocs_item *before)
-{
-    if (item.bytes == 0 || item.bytes >= ALLOCS_MOST)
+    uint32_t now = atomic_load(&piece->whose);
+    if (now == 0 && atomic_compare_exchange_strong(&piece->whose, &now, whose))
+        now = whose;
+    if ((now & ~ALLOCS_SMALL) != whose)
         return false;
-    allocs_take(pointer, before);
-    if (allocs_reaches(pointer, item.bytes))
-        return allocs_put_reaching(pointer, item, before);
-    allocs_word *word = allocs_word_new(pointer);
-    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
-    if (!word || !piece || !allocs_tag_piece(piece, allocs_tag(item)))
-        return false;
-    allocs_note_small(pointer);
-    atomic_store_explicit(word, allocs_pack(item), memory_order_release);
+    if (small && !(now & ALLOCS_SMALL))
+        atomic_fetch_or(&piece->whose, ALLOCS_SMALL);
     return true;
 }
 
 bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *before)
 {
+    *before = (struct allocs_item){0};
+    if (item.bytes == 0 || item.bytes >= ALLOCS_MOST)
+        return false;
+    *before = allocs_take(pointer);
+    if (allocs_reaches(pointer, item.bytes))
+        return allocs_put_reaching(pointer, item, before);
+    allocs_word *word = allocs_word_new(pointer);
     struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
-    allocs_word *word = allocs_word_in(piece, pointer);
-    before->bytes = 0;
-    before->kind = ALLOCS_NONE;
-    if (__builtin_expect(!word || !atomic_load_explicit(&piece->small, memory_order_relaxed) ||
-                             atomic_load_explicit(&piece->tag, memory_order_relaxed) !=
-                                 allocs_tag(item) ||
-                             atomic_load_explicit(word, memory_order_relaxed) != 0 ||
-                             allocs_reaches(pointer, item.bytes) || item.bytes == 0,
-                         0))
-        return allocs_put_slow(pointer, item, before);
+    bool small = pointer << (64 - ALLOCS_PIECE_SHIFT) != 0;
+    if (!word || !piece || !allocs_own_piece(piece, item.whose, small))
+        return false;
     atomic_store_explicit(word, allocs_pack(item), memory_order_release);
     return true;
 }
 
-static __attribute__((noinline)) bool allocs_take_reaching(uint64_t pointer,
-                                                           struct allocs_item *item)
+/* Whether it is known of the piece that it has this owner's, and where they may begin. */
+static inline bool allocs_owned(const struct allocs_piece *piece, uint32_t whose, uint64_t pointer)
+{
+    uint32_t now = atomic_load_explicit(&piece->whose, memory_order_relaxed);
+    return now == (whose | ALLOCS_SMALL) ||
+           (now == whose && pointer << (64 - ALLOCS_PIECE_SHIFT) == 0);
+}
+
+bool allocs_put_quickly(uint64_t pointer, struct allocs_item item)
+{
+    struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
+    allocs_word *word = allocs_word_in(piece, pointer);
+    if (!word || allocs_reaches(pointer, item.bytes) || !allocs_owned(piece, item.whose, pointer) ||
+        atomic_load_explicit(word, memory_order_relaxed) != 0)
+        return false;
+    atomic_store_explicit(word, allocs_pack(item), memory_order_release);
+    return true;
+}
+
+static __attribute__((noinline)) struct allocs_item allocs_take_reaching(uint64_t pointer)
 {
     _Atomic uint64_t *reaching = allocs_reaching(pointer);
     uint64_t old = reaching ? atomic_exchange(reaching, 0) : 0;
     if (!old)
-        return false;
-    *item = allocs_unpack_long(old);
-    allocs_span(pointer, item->bytes, false);
-    return true;
+        return (struct allocs_item){0};
+    struct allocs_item item = allocs_unpack_long(old);
+    allocs_span(pointer, item.bytes, false);
+    return item;
 }
 
-bool allocs_take(uint64_t pointer, struct allocs_item *item)
+struct allocs_item allocs_take(uint64_t pointer)
 {
     struct allocs_piece *piece = allocs_piece(pointer >> ALLOCS_PIECE_SHIFT);
     allocs_word *word = allocs_word_in(piece, pointer);
     if (!word || !atomic_load_explicit(word, memory_order_relaxed))
-        return allocs_take_reaching(pointer, item);
+        return allocs_take_reaching(pointer);
     uint16_t old = atomic_exchange(word, 0);
-    *item = allocs_unpack(old, atomic_load_explicit(&piece->tag, memory_order_relaxed));
-    return old != 0;
+    return old ? allocs_unpack(old, atomic_load_explicit(&piece->whose, memory_order_relaxed))
+               : (struct allocs_item){0};
 }
 
 bool allocs_peek(uint64_t pointer, struct allocs_item *item)
@@ -311,7 +314,7 @@ bool allocs_peek(uint64_t pointer, struct allocs_item *item)
     _Atomic uint64_t *reaching = now ? NULL : allocs_reaching(pointer);
     uint64_t now_long = reaching ? atomic_load(reaching) : 0;
     if (now)
-        *item = allocs_unpack(now, piece->tag);
+        *item = allocs_unpack(now, piece->whose);
     else if (now_long)
         *item = allocs_unpack_long(now_long);
     return now || now_long;
@@ -326,9 +329,8 @@ bool allocs_inside(uint64_t address)
         return true;
     allocs_word *words = atomic_load_explicit(&piece->words, memory_order_acquire);
     uint64_t base = address >> ALLOCS_PIECE_SHIFT << ALLOCS_PIECE_SHIFT;
-    size_t at = address >> ALLOCS_GRAIN_SHIFT & (ALLOCS_WORDS - 1);
-    for (size_t i = words ? at + 1 : 0; i-- > 0;) {
-        uint16_t word = atomic_load_explicit(&words[i], memory_order_relaxed);
+    for (size_t i = words ? allocs_grain(address) + 1u : 0; i-- > 0;) {
+        uint16_t word = atomic_load_explicit(&words[allocs_index(i)], memory_order_relaxed);
         if (word)
             return address - (base + (i << ALLOCS_GRAIN_SHIFT)) < allocs_bytes(word);
     }
@@ -349,7 +351,7 @@ bool allocs_turn(uint64_t pointer, enum allocs_kind from, enum allocs_kind to)
     return true;
 }
 
-void allocs_add_gone(struct allocs_gone *gone, enum allocs_kind kind, uint64_t bytes)
+void allocs_add_gone(struct allocs_gone *gone, unsigned kind, uint64_t bytes)
 {
     gone->bytes += bytes;
     gone->exported += kind == ALLOCS_EXPORTED ? bytes : 0;
@@ -359,15 +361,17 @@ void allocs_add_gone(struct allocs_gone *gone, enum allocs_kind kind, uint64_t b
 static void allocs_sweep_one(uint64_t pointer, unsigned owner, struct allocs_gone *gone)
 {
     struct allocs_item item;
-    if (allocs_peek(pointer, &item) && item.owner == owner && allocs_with_context(item.kind) &&
-        allocs_take(pointer, &item))
-        allocs_add_gone(gone, item.kind, item.bytes);
+    if (!allocs_peek(pointer, &item) || allocs_owner(item) != owner ||
+        !allocs_with_context(item.kind))
+        return;
+    item = allocs_take(pointer);
+    allocs_add_gone(gone, item.kind, item.bytes);
 }
 
 static void allocs_sweep(struct allocs_piece *piece, uint64_t base, unsigned owner,
                          struct allocs_gone *gone)
 {
-    size_t last = !atomic_load(&piece->words) ? 0 : piece->small ? ALLOCS_WORDS : 1;
+    size_t last = !atomic_load(&piece->words) ? 0 : piece->whose & ALLOCS_SMALL ? ALLOCS_GRAINS : 1;
     if (atomic_load(&piece->reaching))
         allocs_sweep_one(base + ((uint64_t)piece->begins << ALLOCS_GRAIN_SHIFT), owner, gone);
     for (size_t i = 0; i < last; i++)

@@ -20,24 +20,46 @@ enum allocs_kind {
     ALLOCS_PAGED,    /* OWNED, and may be paged out (oversubscribe.c) */
 };
 
-/* What is known of an allocation. Bytes are multiples of 512; others are rounded up. */
+/* What is known of an allocation, in two words. Bytes are multiples of 512; others are rounded up.
+ */
 struct allocs_item {
     uint64_t bytes; /* below ALLOCS_MOST */
-    enum allocs_kind kind;
-    unsigned gate;
-    unsigned owner; /* number of its context, or ALLOCS_NOBODY; POOLED: number of its pool */
+    uint32_t whose; /* allocs_whose: of which gate, and who owns it there */
+    uint32_t kind;  /* enum allocs_kind */
 };
 
 #define ALLOCS_MOST (UINT64_C(1) << 44)
 #define ALLOCS_NOBODY 4095u
+#define ALLOCS_OWNERS (UINT32_C(1) << 24)
+
+/* Owner: the number of its context, or ALLOCS_NOBODY; of what is POOLED the number of its pool,
+ * below ALLOCS_OWNERS. Never 0. */
+static inline uint32_t allocs_whose(unsigned gate, unsigned owner)
+{
+    return UINT32_C(1) << 28 | (gate & 15) << 24 | owner;
+}
+
+static inline unsigned allocs_gate(struct allocs_item item)
+{
+    return item.whose >> 24 & 15;
+}
+
+static inline unsigned allocs_owner(struct allocs_item item)
+{
+    return item.whose & (ALLOCS_OWNERS - 1);
+}
 
 /* Enters a pointer; false when there is no memory for it. *before is what the table said of the
  * same pointer so far (bytes 0: nothing): its free was not seen. */
 bool allocs_put(uint64_t pointer, struct allocs_item item, struct allocs_item *before);
 
-/* Takes a pointer out; false when it is not known. Of several threads that take the same one, one
+/* The same in a few instructions, where they are enough, which is most of the time: false asks for
+ * the other. Bytes are a multiple of 512 and not 0. */
+bool allocs_put_quickly(uint64_t pointer, struct allocs_item item);
+
+/* Takes a pointer out; bytes 0 when it is not known. Of several threads that take the same one, one
  * gets it. */
-bool allocs_take(uint64_t pointer, struct allocs_item *item);
+struct allocs_item allocs_take(uint64_t pointer);
 
 /* What is known of a pointer, without taking it out; false when nothing is. */
 bool allocs_peek(uint64_t pointer, struct allocs_item *item);
@@ -47,7 +69,7 @@ bool allocs_peek(uint64_t pointer, struct allocs_item *item);
 bool allocs_turn(uint64_t pointer, enum allocs_kind from, enum allocs_kind to);
 
 /* Whether bytes of this kind are their context's own, and go with it. */
-static inline bool allocs_with_context(enum allocs_kind kind)
+static inline bool allocs_with_context(unsigned kind)
 {
     return kind == ALLOCS_OWNED || kind == ALLOCS_EXPORTED || kind == ALLOCS_PAGED;
 }
@@ -59,7 +81,7 @@ struct allocs_gone {
     uint64_t paged;
 };
 
-void allocs_add_gone(struct allocs_gone *gone, enum allocs_kind kind, uint64_t bytes);
+void allocs_add_gone(struct allocs_gone *gone, unsigned kind, uint64_t bytes);
 
 /* Takes out all that goes with a context, and adds it to *gone. */
 void allocs_take_owner(unsigned owner, struct allocs_gone *gone);

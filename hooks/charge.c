@@ -133,19 +133,27 @@ static void charge_refused(struct ring *ring, uint64_t bytes, uint64_t asked, en
     errno = error;
 }
 
-static bool charge_count(struct ring *ring, uint64_t bytes, uint64_t asked)
+/* Not granted at once: a refusal, or nobody refuses in observe mode. */
+static __attribute__((noinline)) bool charge_not_granted(struct ring *ring, uint64_t bytes,
+                                                         uint64_t asked, enum ledger_cap which)
 {
-    enum ledger_cap which;
-    if (guest.mode != CONFIG_OBSERVE) {
-        if (ledger_reserve(ring, bytes, &which) == 0)
-            return true;
-        if (asked)
-            charge_refused(ring, bytes, asked, which);
-        return false;
+    if (guest.mode == CONFIG_OBSERVE) {
+        if (ledger_force(ring, bytes, &which) < 0)
+            slot_count(ring_shared(ring), ring->slot, would_refuse, 1);
+        return true;
     }
-    if (ledger_force(ring, bytes, &which) < 0)
-        slot_count(ring_shared(ring), ring->slot, would_refuse, 1);
-    return true;
+    if (asked)
+        charge_refused(ring, bytes, asked, which);
+    return false;
+}
+
+static inline void charge_start(struct charge *charge, enum charge_family family, uint64_t bytes)
+{
+    charge->gate = charge->under_way = NULL;
+    charge->item.bytes = bytes;
+    charge->item.kind = ALLOCS_OWNED;
+    charge->retry_until_ns = 0;
+    charge->family = family;
 }
 
 /* More than any device has stays as it is: the ledger refuses it. */
@@ -154,10 +162,15 @@ static uint64_t charge_round(uint64_t bytes)
     return bytes > UINT64_MAX / 2 ? bytes : (bytes + CHARGE_GRAIN - 1) & ~(CHARGE_GRAIN - 1);
 }
 
-static inline bool charge_ask(struct charge *charge, struct gate *gate, uint64_t asked)
+static bool charge_ask(struct charge *charge, struct gate *gate, uint64_t asked)
 {
+    enum ledger_cap which = LEDGER_TENANT;
     struct gate_mark *mark;
-    bool granted = charge_count(charge_get(gate, &mark), charge->bytes, asked);
+    struct ring *ring = charge_get(gate, &mark);
+    bool granted =
+        guest.mode != CONFIG_OBSERVE && ledger_reserve(ring, charge->item.bytes, &which) == 0;
+    if (__builtin_expect(!granted, 0))
+        granted = charge_not_granted(ring, charge->item.bytes, asked, which);
     charge_put(mark);
     charge->gate = granted ? gate : NULL;
     return granted;
@@ -167,7 +180,7 @@ static inline bool charge_ask(struct charge *charge, struct gate *gate, uint64_t
  * told of both. Small ones are not worth it. */
 static inline void charge_begin(struct charge *charge, struct gate *gate)
 {
-    if (__builtin_expect(charge->bytes < FOOTPRINT_LARGE, 1))
+    if (__builtin_expect(charge->item.bytes < FOOTPRINT_LARGE, 1))
         return;
     charge->under_way = gate;
     footprint_begin(gate);
@@ -182,10 +195,10 @@ static inline void charge_end(struct charge *charge)
 
 bool charge_reserve_on(struct charge *charge, struct gate *gate, uint64_t bytes, uint64_t asked)
 {
-    *charge =
-        (struct charge){.bytes = charge_round(bytes), .owner = ALLOCS_NOBODY, .kind = ALLOCS_OWNED};
+    charge_start(charge, POINTER, charge_round(bytes));
     if (!gate || bytes == 0 || !guest_attached())
         return guest.state != GUEST_REFUSED;
+    charge->item.whose = allocs_whose((unsigned)(gate - guest.gate), ALLOCS_NOBODY);
     return charge_ask(charge, gate, asked);
 }
 
@@ -210,8 +223,8 @@ static void charge_choose(struct charge *charge)
         charge_put(mark);
     }
     if (paged) {
-        charge->kind = ALLOCS_PAGED;
-        footprint_managed(charge->bytes);
+        charge->item.kind = ALLOCS_PAGED;
+        footprint_managed(charge->item.bytes);
     }
 }
 
@@ -222,27 +235,45 @@ static void charge_count_paged(struct gate *gate, int64_t change)
     charge_put(mark);
 }
 
-/* Whose an allocation is matters with several contexts: it goes when its context goes. */
-bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t bytes)
+/* Whose an allocation is matters with several contexts: it goes when its context goes. NULL: it is
+ * not counted. */
+static struct gate *charge_whose(struct charge *charge)
 {
-    *charge = (struct charge){.bytes = charge_round(bytes),
-                              .owner = ALLOCS_NOBODY,
-                              .kind = ALLOCS_OWNED,
-                              .family = family};
-    if (__builtin_expect(!guest_attached(), 0))
-        return guest.state != GUEST_REFUSED;
-    struct gate *gate = gate_current();
-    if (!gate || bytes == 0)
-        return true;
-    charge->owner = contexts_owner();
+    CUcontext handle;
+    const struct context *mine =
+        real.cuCtxGetCurrent(&handle) == CUDA_SUCCESS ? contexts_known(handle) : NULL;
+    if (__builtin_expect(!mine, 0))
+        mine = contexts_note();
+    struct gate *gate = mine ? mine->gate : gate_current();
+    charge->item.whose =
+        mine ? mine->whose : allocs_whose(gate ? (unsigned)(gate - guest.gate) : 0, ALLOCS_NOBODY);
+    return gate;
+}
+
+static __attribute__((noinline)) bool charge_reserve_large(struct charge *charge, struct gate *gate,
+                                                           uint64_t asked)
+{
     charge_begin(charge, gate);
-    if (__builtin_expect(!charge_ask(charge, gate, bytes), 0)) {
+    if (!charge_ask(charge, gate, asked)) {
         charge_end(charge);
         return false;
     }
-    if (__builtin_expect(gate->oversubscribed, 0))
+    if (gate->oversubscribed)
         charge_choose(charge);
     return true;
+}
+
+bool charge_reserve(struct charge *charge, enum charge_family family, uint64_t bytes)
+{
+    charge_start(charge, family, charge_round(bytes));
+    if (__builtin_expect(!guest_attached(), 0))
+        return guest.state != GUEST_REFUSED;
+    struct gate *gate = charge_whose(charge);
+    if (!gate || bytes == 0)
+        return true;
+    if (__builtin_expect(bytes >= FOOTPRINT_LARGE || gate->oversubscribed, 0))
+        return charge_reserve_large(charge, gate, bytes);
+    return charge_ask(charge, gate, bytes);
 }
 
 void charge_give_back(struct gate *gate, uint64_t bytes)
@@ -307,7 +338,7 @@ static bool charge_page(struct charge *charge)
 {
     if (!charge->gate->oversubscribed || charge->family != PLAIN || charge_paged(charge))
         return false;
-    charge->kind = ALLOCS_PAGED;
+    charge->item.kind = ALLOCS_PAGED;
     return true;
 }
 
@@ -322,7 +353,7 @@ bool charge_again(struct charge *charge, CUresult rc)
 }
 
 /* A key that was known already: its free was not seen. */
-static void charge_forget(enum allocs_kind kind, unsigned gate, uint64_t bytes)
+static void charge_forget(unsigned kind, unsigned gate, uint64_t bytes)
 {
     if (!allocs_with_context(kind) || !bytes || gate >= guest.gates)
         return;
@@ -333,32 +364,29 @@ static void charge_forget(enum allocs_kind kind, unsigned gate, uint64_t bytes)
 
 static bool charge_enter_handle(const struct charge *charge, enum handles_kind kind, uint64_t key)
 {
-    struct handles_item before, item = {.bytes = charge->bytes,
-                                        .gate = (unsigned)(charge->gate - guest.gate),
-                                        .owner = charge->owner,
-                                        .kind = charge->kind};
+    struct handles_item before, item = {.bytes = charge->item.bytes,
+                                        .gate = allocs_gate(charge->item),
+                                        .owner = allocs_owner(charge->item),
+                                        .kind = charge->item.kind};
     bool entered = handles_put(kind, key, item, &before);
-    charge_forget((enum allocs_kind)before.kind, before.gate, before.bytes);
+    charge_forget(before.kind, before.gate, before.bytes);
     return entered;
 }
 
 static bool charge_enter_pointer(const struct charge *charge, uint64_t key)
 {
-    struct allocs_item before, item = {.bytes = charge->bytes,
-                                       .kind = charge->kind,
-                                       .gate = (unsigned)(charge->gate - guest.gate),
-                                       .owner = charge->owner};
-    bool entered = allocs_put(key, item, &before);
-    charge_forget(before.kind, before.gate, before.bytes);
+    struct allocs_item before;
+    bool entered = allocs_put(key, charge->item, &before);
+    charge_forget(before.kind, allocs_gate(before), before.bytes);
     return entered || charge_enter_handle(charge, HANDLES_POINTER, key);
 }
 
-static void charge_enter(const struct charge *charge, uint64_t key)
+static __attribute__((noinline)) void charge_enter(const struct charge *charge, uint64_t key)
 {
     bool entered = charge->family == ARRAY ? charge_enter_handle(charge, HANDLES_ARRAY, key)
                                            : charge_enter_pointer(charge, key);
     if (entered && charge_paged(charge))
-        charge_count_paged(charge->gate, (int64_t)charge->bytes);
+        charge_count_paged(charge->gate, (int64_t)charge->item.bytes);
     if (__builtin_expect(!entered, 0))
         log_error("allocs-full", "no memory to remember an allocation: it stays counted until the "
                                  "process ends");
@@ -369,74 +397,63 @@ CUresult charge_settle(struct charge *charge, CUresult rc, uint64_t key)
     if (!charge->gate)
         return rc;
     if (rc != CUDA_SUCCESS)
-        charge_give_back(charge->gate, charge->bytes);
-    else
+        charge_give_back(charge->gate, charge->item.bytes);
+    else if (charge->family == ARRAY || charge_paged(charge) ||
+             !allocs_put_quickly(key, charge->item))
         charge_enter(charge, key);
     charge_end(charge);
     return rc;
 }
 
-static bool charge_take_handle(struct charge *charge, enum handles_kind kind, uint64_t key)
+static struct allocs_item charge_take_handle(enum handles_kind kind, uint64_t key)
 {
     struct handles_item item;
-    if (!handles_take(kind, key, &item) || item.gate >= guest.gates)
-        return false;
-    charge->gate = &guest.gate[item.gate];
-    charge->bytes = item.bytes;
-    charge->owner = item.owner;
-    charge->kind = (enum allocs_kind)item.kind;
-    return true;
-}
-
-static bool charge_take_pointer(struct charge *charge, uint64_t key)
-{
-    struct allocs_item item;
-    if (!allocs_take(key, &item) || item.gate >= guest.gates)
-        return false;
-    charge->gate = &guest.gate[item.gate];
-    charge->bytes = item.bytes;
-    charge->owner = item.owner;
-    charge->kind = item.kind;
-    return true;
+    if (!handles_take(kind, key, &item))
+        return (struct allocs_item){0};
+    return (struct allocs_item){
+        .bytes = item.bytes, .whose = allocs_whose(item.gate, item.owner), .kind = item.kind};
 }
 
 /* Out of the table before the driver is asked, since the address may be another thread's as soon as
  * the driver has freed it. */
 void charge_take(struct charge *charge, enum charge_family family, uint64_t key)
 {
-    *charge = (struct charge){.family = family, .kind = ALLOCS_OWNED};
-    if (!guest_attached())
+    charge_start(charge, family, 0);
+    if (__builtin_expect(!guest_attached(), 0))
         return;
-    if (family == ARRAY)
-        charge_take_handle(charge, HANDLES_ARRAY, key);
-    else if (!charge_take_pointer(charge, key))
-        charge_take_handle(charge, HANDLES_POINTER, key);
-    if (charge->gate && charge_paged(charge))
-        charge_count_paged(charge->gate, -(int64_t)charge->bytes);
-    if (charge->gate)
-        charge_begin(charge, charge->gate);
+    struct allocs_item item =
+        family == ARRAY ? charge_take_handle(HANDLES_ARRAY, key) : allocs_take(key);
+    if (__builtin_expect(!item.bytes, 0) && family != ARRAY)
+        item = charge_take_handle(HANDLES_POINTER, key);
+    if (!item.bytes || allocs_gate(item) >= guest.gates)
+        return;
+    charge->item = item;
+    charge->gate = &guest.gate[allocs_gate(item)];
+    if (__builtin_expect(charge_paged(charge), 0))
+        charge_count_paged(charge->gate, -(int64_t)item.bytes);
+    charge_begin(charge, charge->gate);
 }
 
 /* The driver has freed it. */
 static void charge_freed(const struct charge *charge)
 {
-    switch (charge->kind) {
+    switch (charge->item.kind) {
     case ALLOCS_POOL_EXPORTED:
-        charge_exported(charge->gate, -(int64_t)charge->bytes, true);
-        pools_freed(charge->owner);
+        charge_exported(charge->gate, -(int64_t)charge->item.bytes, true);
+        pools_freed(allocs_owner(charge->item));
         break;
     case ALLOCS_POOLED:
-        pools_freed(charge->owner);
+        pools_freed(allocs_owner(charge->item));
         break;
     case ALLOCS_IMPORTED:
-        charge_imported(charge->gate, -(int64_t)charge->bytes);
+        charge_imported(charge->gate, -(int64_t)charge->item.bytes);
         break;
     case ALLOCS_EXPORTED:
-        charge_exported(charge->gate, -(int64_t)charge->bytes, true);
-        charge_give_back(charge->gate, charge->bytes);
+        charge_exported(charge->gate, -(int64_t)charge->item.bytes, true);
+        charge_give_back(charge->gate, charge->item.bytes);
         break;
     default:
-        charge_give_back(charge->gate, charge->bytes);
+        charge_give_back(charge->gate, charge->item.bytes);
     }
 }
 
@@ -455,10 +472,10 @@ static bool charge_gone(const struct charge *charge, uint64_t key)
 
 CUresult charge_return(struct charge *charge, CUresult rc, uint64_t key)
 {
-    if (__builtin_expect(charge->gate && rc == CUDA_SUCCESS && charge->kind == ALLOCS_OWNED &&
+    if (__builtin_expect(charge->gate && rc == CUDA_SUCCESS && charge->item.kind == ALLOCS_OWNED &&
                              charge->family == POINTER,
                          1)) {
-        charge_give_back(charge->gate, charge->bytes);
+        charge_give_back(charge->gate, charge->item.bytes);
         charge_end(charge);
         return rc;
     }
@@ -517,12 +534,12 @@ static bool charge_adjust(struct charge *charge, uint64_t bytes)
     if (!charge->gate)
         return true;
     bytes = charge_round(bytes);
-    if (bytes > charge->bytes &&
-        !charge_reserve_on(&more, charge->gate, bytes - charge->bytes, bytes))
+    if (bytes > charge->item.bytes &&
+        !charge_reserve_on(&more, charge->gate, bytes - charge->item.bytes, bytes))
         return false;
-    if (bytes < charge->bytes)
-        charge_give_back(charge->gate, charge->bytes - bytes);
-    charge->bytes = bytes;
+    if (bytes < charge->item.bytes)
+        charge_give_back(charge->gate, charge->item.bytes - bytes);
+    charge->item.bytes = bytes;
     return true;
 }
 

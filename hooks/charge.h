@@ -28,13 +28,11 @@ enum charge_family {
 
 /* One allocation on its way. */
 struct charge {
-    struct gate *gate; /* NULL: not counted */
-    uint64_t bytes;
+    struct gate *gate;       /* NULL: not counted */
+    struct allocs_item item; /* as it will be, or was, in the books */
+    struct gate *under_way;  /* other clients have been told that memory moves there; NULL */
     uint64_t retry_until_ns;
-    unsigned owner;
     enum charge_family family;
-    enum allocs_kind kind;
-    struct gate *under_way; /* other clients have been told that memory moves there; NULL */
 };
 
 /* Reserves on the current context's device; false when a cap refuses: the call then answers
@@ -53,7 +51,7 @@ bool charge_others(struct gate *gate);
 /* Whether the driver is to be asked for managed memory in place of plain memory. */
 static inline bool charge_paged(const struct charge *charge)
 {
-    return __builtin_expect(charge->kind == ALLOCS_PAGED, 0);
+    return __builtin_expect(charge->item.kind == ALLOCS_PAGED, 0);
 }
 
 /* After the driver's answer: true when it should be asked again, because memory of a client that

@@ -18,8 +18,7 @@
 
 static struct context contexts[CONTEXTS_MAX];
 
-static __thread CUcontext contexts_last_handle;
-static __thread struct context *contexts_last;
+__thread struct contexts_last contexts_last;
 static __thread CUgreenCtx contexts_green; /* whose handle is this thread's current context */
 
 /* The number of a record, to remember who owns an allocation. */
@@ -64,18 +63,15 @@ static struct context *contexts_add(CUcontext handle, CUdevice device)
                  CONTEXTS_MAX);
         return NULL;
     }
+    struct gate *gate = gate_of_device(device);
+    unsigned number = gate ? (unsigned)(gate - guest.gate) : 0;
     *context = (struct context){.handle = handle,
                                 .device = device,
-                                .gate = gate_of_device(device),
+                                .gate = gate,
+                                .whose = allocs_whose(number, contexts_number(context)),
                                 .primary = contexts_primary(handle, device)};
     footprint_opened(context);
     return context;
-}
-
-/* The context that this thread noted last, still there. */
-static bool contexts_known(CUcontext handle)
-{
-    return handle == contexts_last_handle && contexts_last && contexts_last->handle == handle;
 }
 
 /* The handle of a green context may be current to one thread only and dies with it, while its work
@@ -100,7 +96,7 @@ struct context *contexts_note(void)
     if (contexts_current(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
     if (contexts_known(handle))
-        return contexts_last;
+        return contexts_last.record;
     if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
     lock_take(&guest.driver_lock);
@@ -109,8 +105,7 @@ struct context *contexts_note(void)
     if (new)
         context->noted = true;
     lock_put(&guest.driver_lock);
-    contexts_last_handle = handle;
-    contexts_last = context;
+    contexts_last = (struct contexts_last){handle, context};
     if (new)
         footprint_noted(context);
     return context;
@@ -118,9 +113,6 @@ struct context *contexts_note(void)
 
 unsigned contexts_owner(void)
 {
-    CUcontext handle;
-    if (real.cuCtxGetCurrent(&handle) == CUDA_SUCCESS && contexts_known(handle))
-        return contexts_number(contexts_last);
     struct context *context = contexts_note();
     return context ? contexts_number(context) : ALLOCS_NOBODY;
 }
@@ -467,7 +459,6 @@ void contexts_within(struct gate *gate, void (*look)(struct gate *gate))
 void contexts_reset(void)
 {
     memset(contexts, 0, sizeof contexts);
-    contexts_last = NULL;
-    contexts_last_handle = NULL;
+    contexts_last = (struct contexts_last){0};
     contexts_green = NULL;
 }

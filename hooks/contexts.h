@@ -19,6 +19,7 @@ struct gate;
 struct context {
     CUcontext handle; /* NULL = free place */
     struct gate *gate;
+    uint32_t whose; /* allocs_whose of what goes with it */
     CUdevice device;
     bool primary;
     bool noted;       /* a thread has had it current: what it costs was looked at */
@@ -76,8 +77,22 @@ bool contexts_check(CUresult rc);
 /* A non-blocking stream is about to be destroyed; its work goes on. Under guest.driver_lock. */
 void contexts_stream_dying(CUcontext handle, CUstream stream);
 
-/* The number of the calling thread's context, to remember whose an allocation is; ALLOCS_NOBODY. */
+/* The number of the calling thread's context, to remember whose something is; ALLOCS_NOBODY. */
 unsigned contexts_owner(void);
+
+/* The context that the calling thread noted last. */
+struct contexts_last {
+    CUcontext handle;
+    struct context *record; /* may have become another's since */
+};
+extern __thread struct contexts_last contexts_last;
+
+/* The record of the calling thread's current context where it is the one noted last; else NULL. */
+static inline const struct context *contexts_known(CUcontext handle)
+{
+    const struct context *last = contexts_last.record;
+    return handle == contexts_last.handle && last && last->handle == handle ? last : NULL;
+}
 
 /* Calls `look` with some context of this device current, where there is one that will stay. Keeper
  * only. */

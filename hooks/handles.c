@@ -150,7 +150,7 @@ static void handles_sweep(struct handles_shard *shard, unsigned owner, struct al
     for (size_t i = 0; i < shard->size;) {
         struct handles_entry *entry = &shard->entry[i];
         if (handles_goes_with(entry, owner)) {
-            allocs_add_gone(gone, (enum allocs_kind)entry->item.kind, entry->item.bytes);
+            allocs_add_gone(gone, entry->item.kind, entry->item.bytes);
             handles_close(shard, i);
         } else {
             i++;

@@ -130,9 +130,9 @@ CUresult physical_create(CUmemGenericAllocationHandle *handle, size_t bytes,
     int error = errno;
     lock_take(&physical_lock);
     if (rc != CUDA_SUCCESS)
-        charge_give_back(charge.gate, charge.bytes);
+        charge_give_back(charge.gate, charge.item.bytes);
     else
-        physical_add(*handle, (struct physical){.gate = charge.gate, .bytes = charge.bytes});
+        physical_add(*handle, (struct physical){.gate = charge.gate, .bytes = charge.item.bytes});
     lock_put(&physical_lock);
     errno = error;
     return rc;
@@ -251,7 +251,8 @@ void physical_mapped(CUresult rc, CUdeviceptr address, size_t bytes,
                      CUmemGenericAllocationHandle handle)
 {
     struct handles_item before, item = {.bytes = bytes, .owner = ALLOCS_NOBODY};
-    struct allocs_item was, inside = {.bytes = bytes, .kind = ALLOCS_MAPPED};
+    struct allocs_item was,
+        inside = {.bytes = bytes, .whose = allocs_whose(0, ALLOCS_NOBODY), .kind = ALLOCS_MAPPED};
     int error = errno;
     if (rc != CUDA_SUCCESS || !handles_count())
         return;
@@ -272,14 +273,13 @@ void physical_mapped(CUresult rc, CUdeviceptr address, size_t bytes,
 void physical_unmapped(CUresult rc, CUdeviceptr address, size_t bytes)
 {
     struct handles_item item;
-    struct allocs_item inside;
     uint64_t end = address + bytes;
     int error = errno;
     if (rc != CUDA_SUCCESS || !handles_count())
         return;
     lock_take(&physical_lock);
     while (address < end && handles_take(HANDLES_MAPPING, address, &item) && item.bytes) {
-        allocs_take(address, &inside);
+        allocs_take(address);
         physical_let_go(item.object);
         address += item.bytes;
     }

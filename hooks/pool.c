@@ -222,7 +222,7 @@ bool pool_reserve(struct pool_take *take, struct pool *pool, uint64_t bytes)
 
 void pool_done(struct pool_take *take)
 {
-    pool_settle(take->pool, take->charge.bytes);
+    pool_settle(take->pool, take->charge.item.bytes);
     atomic_fetch_sub(&take->pool->under_way, 1);
     pool_put_place(take, take->pool);
 }

@@ -188,14 +188,11 @@ static void pools_remember(struct pool *pool, uint64_t pointer, uint64_t bytes)
                                      .gate = (unsigned)(pool->gate - guest.gate),
                                      .owner = pool->number,
                                      .kind = ALLOCS_POOLED};
-    struct allocs_item before;
+    struct allocs_item before, inside = {.bytes = item.bytes,
+                                         .whose = allocs_whose(item.gate, pool->number),
+                                         .kind = ALLOCS_POOLED};
     atomic_fetch_add(&pool->live, 1);
-    if (pool->number >= ALLOCS_NOBODY || !allocs_put(pointer,
-                                                     (struct allocs_item){.bytes = item.bytes,
-                                                                          .kind = ALLOCS_POOLED,
-                                                                          .gate = item.gate,
-                                                                          .owner = item.owner},
-                                                     &before))
+    if (pool->number >= ALLOCS_NOBODY || !allocs_put(pointer, inside, &before))
         handles_put(HANDLES_POINTER, pointer, item, &old);
 }
 

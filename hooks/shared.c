@@ -23,10 +23,10 @@ void shared_exported(CUresult rc, CUdeviceptr pointer)
     CUdeviceptr base = 0;
     size_t bytes = 0;
     if (rc == CUDA_SUCCESS && guest_attached() && shared_range(pointer, &base, &bytes) &&
-        allocs_peek(base, &item) && item.gate < guest.gates &&
+        allocs_peek(base, &item) && allocs_gate(item) < guest.gates &&
         (allocs_turn(base, ALLOCS_OWNED, ALLOCS_EXPORTED) ||
          allocs_turn(base, ALLOCS_POOLED, ALLOCS_POOL_EXPORTED)))
-        charge_exported(&guest.gate[item.gate], (int64_t)item.bytes, false);
+        charge_exported(&guest.gate[allocs_gate(item)], (int64_t)item.bytes, false);
     errno = error;
 }
 
@@ -34,12 +34,12 @@ void shared_opened(CUresult rc, const CUdeviceptr *pointer)
 {
     int error = errno;
     struct gate *gate = rc == CUDA_SUCCESS && guest_attached() ? gate_current() : NULL;
-    struct allocs_item before, item = {.kind = ALLOCS_IMPORTED, .owner = ALLOCS_NOBODY};
+    struct allocs_item before, item = {.kind = ALLOCS_IMPORTED};
     CUdeviceptr base = 0;
     size_t bytes = 0;
     if (gate && shared_range(*pointer, &base, &bytes)) {
         item.bytes = bytes - (*pointer - base);
-        item.gate = (unsigned)(gate - guest.gate);
+        item.whose = allocs_whose((unsigned)(gate - guest.gate), ALLOCS_NOBODY);
         bool entered = allocs_put(*pointer, item, &before);
         if (entered && before.kind != ALLOCS_IMPORTED) /* else it was open already */
             charge_imported(gate, (int64_t)item.bytes);

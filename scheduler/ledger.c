@@ -33,8 +33,6 @@
 
 /* How long an announcement of somebody who does not move is waited for. */
 #define LEDGER_PATIENCE_NS (250 * CLOCK_MS)
-/* More than any device has. Such a request is refused before it can wrap a sum. */
-#define LEDGER_ABSURD (UINT64_C(1) << 50)
 /* How often two sums are compared before others are taken to be at work. */
 #define LEDGER_LOOKS 8
 /* How many holders a message names. */
@@ -143,24 +141,23 @@ static bool ledger_fits(const struct ring *ring, const struct ledger_sum *sum)
            ledger_add(sum->mine, sum->mine_asked) <= ring_process_limit(ring);
 }
 
-/* What all slots of the tenant have, and have announced; more than any cap where a word is beyond
- * belief. A damaged file may say that a slot is a member which is not: then less fits. */
-static inline uint64_t ledger_total(const struct ring *ring, uint64_t *announced)
+/* What all slots of the tenant have announced or have; *granted: what they have. Quick, and
+ * believes what it reads: a damaged file may say that a slot is a member which is not, or have
+ * words that wrap the sum. */
+static inline uint64_t ledger_total(const struct cuslice_slot *slot,
+                                    const struct cuslice_tenant *tenant, uint64_t *granted)
 {
-    const struct cuslice_slot *slots = ring_shared(ring)->slot;
-    const struct cuslice_tenant *tenant = ring_tenant(ring);
-    uint64_t granted = 0, asked = 0, seen = 0;
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+    uint64_t have = 0, asked = 0;
+#pragma GCC unroll 4
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++, slot += 64)
         for (uint64_t left = atomic_load(&tenant->members[w]); left; left &= left - 1) {
-            const struct cuslice_slot *s = &slots[w * 64 + (unsigned)__builtin_ctzll(left)];
-            uint64_t pending = atomic_load(&s->pending);
-            uint64_t bytes = atomic_load(&s->bytes), context = atomic_load(&s->context_bytes);
-            asked += pending;
-            granted += bytes + context;
-            seen |= pending | bytes | context;
+            const struct cuslice_slot *s = &slot[__builtin_ctzll(left)];
+            asked += atomic_load(&s->pending);
+            have += atomic_load(&s->bytes);
+            have += atomic_load(&s->context_bytes);
         }
-    *announced = seen >> 54 ? 0 : asked;
-    return seen >> 54 ? UINT64_MAX / 2 : granted;
+    *granted = have;
+    return have + asked;
 }
 
 /* L1 to L3 where all that everybody has announced fits, which is most of the time; else the
@@ -168,11 +165,14 @@ static inline uint64_t ledger_total(const struct ring *ring, uint64_t *announced
 static inline bool ledger_quick(struct ring *ring, uint64_t bytes)
 {
     struct cuslice_slot *me = ring_me(ring);
-    uint64_t announced, mine = atomic_fetch_add(&me->pending, bytes) + bytes;     /* L1 */
-    uint64_t granted = ledger_total(ring, &announced), all = granted + announced; /* L2 */
+    struct cuslice_tenant *tenant = ring_tenant(ring);
+    uint64_t granted, mine = atomic_fetch_add(&me->pending, bytes) + bytes; /* L1 */
+    uint64_t all = ledger_total(ring_shared(ring)->slot, tenant, &granted); /* L2 */
     mine += atomic_load(&me->bytes) + atomic_load(&me->context_bytes);
-    if (all > ledger_limit(ring) || mine > ring_process_limit(ring) ||
-        mine > all) /* this slot is not among the members: a damaged file */
+    if (__builtin_expect(all > atomic_load_explicit(&tenant->mem_limit, memory_order_relaxed) ||
+                             mine > tenant_process_limit(tenant, ring->process_limit) ||
+                             mine > all, /* damaged: the slow way adds with care */
+                         0))
         return false;
     ledger_grant(ring, bytes, granted + bytes);
     return true;
@@ -234,6 +234,12 @@ static int ledger_decide(struct ring *ring, uint64_t bytes, enum ledger_cap *whi
     return rc == -EAGAIN ? ledger_collide(ring, bytes, which) : rc;
 }
 
+static int ledger_announce(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    atomic_fetch_add(&ring_me(ring)->pending, bytes);
+    return ledger_decide(ring, bytes, which);
+}
+
 /* Members who died lately may be all that stands in the way. */
 static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint64_t bytes,
                                                          enum ledger_cap *which)
@@ -242,7 +248,7 @@ static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint
     int error = errno, rc = ledger_decide(ring, bytes, &cap);
     if (rc == -ENOMEM && cap == LEDGER_TENANT &&
         slot_reap_set(&ring->segment, ring_tenant(ring)->members, ring->slot) > 0)
-        rc = ledger_quick(ring, bytes) ? 0 : ledger_decide(ring, bytes, &cap);
+        rc = ledger_announce(ring, bytes, &cap);
     if (rc < 0)
         *which = cap;
     errno = error;
@@ -251,7 +257,7 @@ static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint
 
 int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 {
-    if (bytes > LEDGER_ABSURD) {
+    if (__builtin_expect(bytes > LEDGER_ABSURD, 0)) {
         *which = bytes > ring_process_limit(ring) ? LEDGER_PROCESS : LEDGER_TENANT;
         return -ENOMEM;
     }
@@ -273,16 +279,10 @@ int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
     return refuse ? -ENOMEM : 0;
 }
 
-void ledger_release(struct ring *ring, uint64_t bytes)
+/* Below zero would be a sum that nothing fits under; only a damaged file leads there. */
+void ledger_mend(struct ring *ring, uint64_t now)
 {
-    _Atomic(uint64_t) *word = &ring_me(ring)->bytes;
-    uint64_t old;
-    if (bytes > LEDGER_ABSURD) /* ledger_force did not book it */
-        return;
-    old = atomic_fetch_sub(word, bytes) - bytes;
-    /* Below zero would be a sum that nothing fits under; only a damaged file leads there. */
-    while (__builtin_expect(old > UINT64_MAX / 2, 0) &&
-           !atomic_compare_exchange_weak(word, &old, 0))
+    while (now > UINT64_MAX / 2 && !atomic_compare_exchange_weak(&ring_me(ring)->bytes, &now, 0))
         ;
 }
 

@@ -7,6 +7,7 @@
 #ifndef CUSLICE_SCHEDULER_LEDGER_H
 #define CUSLICE_SCHEDULER_LEDGER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +26,7 @@ int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which);
 int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which);
 
 /* Gives bytes back: as many as one reservation took. */
-void ledger_release(struct ring *ring, uint64_t bytes);
+static inline void ledger_release(struct ring *ring, uint64_t bytes);
 
 /* Of what this client was granted, so much more (or less) may be open to other processes; of
  * theirs, so much is open here. Neither counts against a cap. `gone`: the exporter has let go of it
@@ -59,6 +60,21 @@ uint64_t ledger_limit(const struct ring *ring);
 /* What a program may believe about its device of `total` bytes, `free` of them free: cap and what
  * is left under it. */
 void ledger_mask(const struct ring *ring, uint64_t *free, uint64_t *total);
+
+/* For ledger_release: more was given back than was there. */
+void ledger_mend(struct ring *ring, uint64_t now);
+
+/* More than any device has. Such a request is refused before it can wrap a sum. */
+#define LEDGER_ABSURD (UINT64_C(1) << 50)
+
+static inline void ledger_release(struct ring *ring, uint64_t bytes)
+{
+    if (__builtin_expect(bytes > LEDGER_ABSURD, 0)) /* ledger_force did not book it */
+        return;
+    uint64_t now = atomic_fetch_sub(&ring_me(ring)->bytes, bytes) - bytes;
+    if (__builtin_expect(now > UINT64_MAX / 2, 0))
+        ledger_mend(ring, now);
+}
 
 /* The tenant's largest holders, as "COMMAND[PID] BYTES, ..." for a message. */
 void ledger_holders(const struct ring *ring, char *text, size_t size);
