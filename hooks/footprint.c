@@ -132,7 +132,7 @@ static uint64_t footprint_slot(const struct cuslice_slot *s, unsigned slot, uint
     hash = footprint_mix(footprint_mix(footprint_mix(hash, pending), bytes), context);
     hash = footprint_mix(hash, atomic_load(&s->changes));
     hash = footprint_mix(hash, atomic_load(&s->exported));
-    *explained += pending + bytes + context;
+    *explained += pending + CUSLICE_BYTES_ANNOUNCED(bytes) + CUSLICE_BYTES_GRANTED(bytes) + context;
     return footprint_mix(hash, atomic_load(&s->imported));
 }
 
@@ -168,7 +168,7 @@ static bool footprint_quiet(const struct ring *ring, unsigned mine)
         for (uint64_t left = atomic_load(&shared->attached[w]); left; left &= left - 1) {
             unsigned slot = w * 64 + (unsigned)__builtin_ctzll(left);
             const struct cuslice_slot *s = &shared->slot[slot];
-            if (atomic_load(&s->pending) ||
+            if (atomic_load(&s->pending) || CUSLICE_BYTES_ANNOUNCED(atomic_load(&s->bytes)) ||
                 footprint_under_way(atomic_load(&s->changes)) != (slot == ring->slot ? mine : 0))
                 return false;
         }

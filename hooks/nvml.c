@@ -18,8 +18,9 @@
 #include "identity.h"
 #include "ledger.h"
 #include "libc.h"
-#include "query.h"
 #include "onlooker.h"
+#include "query.h"
+#include "slot.h"
 
 /* ---- The library's own functions ---- */
 
@@ -274,7 +275,7 @@ static void nvml_entry(const struct ring *ring, struct nvml_entry *entry)
     if (slot == CUSLICE_SLOTS)
         return;
     const struct cuslice_slot *s = &ring_shared(ring)->slot[slot];
-    entry->bytes = atomic_load(&s->bytes) + atomic_load(&s->context_bytes);
+    entry->bytes = slot_bytes(s) + atomic_load(&s->context_bytes);
 }
 
 /* Only where process ids are the host's for certain, in the list and here. */

@@ -175,7 +175,7 @@ static void admin_describe(struct cuslice_segment *shared, unsigned slot, struct
     status_text(dead->command, s->command, sizeof(dead->command));
     if (tenant)
         status_text(dead->tenant, tenant->display, sizeof(dead->tenant));
-    dead->bytes = atomic_load(&s->bytes);
+    dead->bytes = slot_bytes(s);
 }
 
 unsigned admin_reap(struct segment *segment, struct admin_dead dead[CUSLICE_SLOTS])

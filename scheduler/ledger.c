@@ -1,12 +1,17 @@
 /*
  * ledger: reserve, then allocate (see ledger.h).
  *
- * A client's slot has two words. `pending` is what it has announced and not decided, `bytes` what
- * it has been granted. A reservation is L1 add to my pending      L2 sum pending + bytes over the
- * tenant's slots L3 fits: add to my bytes, take off my pending       L4 does not: take off my
- * pending all sequentially consistent. Of two that race, at least one sees the other's L1 in its
- * L2, so both pass only if both fit. A reader takes pending before bytes: L3 moves a figure the
- * other way, so it may be seen twice and never not at all.
+ * A client's slot says what it has been granted, and what it has announced and not decided. A
+ * reservation is, all of it sequentially consistent,
+ *
+ *   L1 announce   L2 sum announced + granted over the tenant's slots
+ *   L3 fits: grant, and no longer announce    L4 does not: no longer announce
+ *
+ * Of two that race, at least one sees the other's L1 in its L2, so both pass only if both fit.
+ * Small requests are announced in the upper bits of the word that says what is granted, in steps of
+ * 512 bytes: one addition is all of L3. Larger ones, and those that may not fit, are announced to
+ * the byte in a second word, `pending`. A reader takes that one first: L3 moves a figure the other
+ * way, so it may be seen twice and never not at all.
  *
  * That an announcement was seen does not mean that it will be granted. So a sum that is too high is
  * a refusal only when the granted bytes alone leave no room; else somebody announced at the same
@@ -31,6 +36,10 @@
 #include "clock.h"
 #include "slot.h"
 
+/* The largest request that is announced in steps. So many at once that the bits for them run over
+ * would be 16,384 threads of a process between two instructions. */
+#define LEDGER_SMALL (UINT64_C(32) << 10)
+#define LEDGER_STEP (UINT64_C(1) << CUSLICE_BYTES_STEP_BITS)
 /* How long an announcement of somebody who does not move is waited for. */
 #define LEDGER_PATIENCE_NS (250 * CLOCK_MS)
 /* How often two sums are compared before others are taken to be at work. */
@@ -60,8 +69,9 @@ static void ledger_see(const struct ring *ring, unsigned slot, struct ledger_sum
     const struct cuslice_slot *s = &ring_shared(ring)->slot[slot];
     if (slot != ring->slot && atomic_load(&s->tenant) != ring->tenant)
         return;
-    uint64_t pending = atomic_load(&s->pending);
-    uint64_t bytes = ledger_add(atomic_load(&s->bytes), atomic_load(&s->context_bytes));
+    uint64_t pending = atomic_load(&s->pending), word = atomic_load(&s->bytes);
+    uint64_t bytes = ledger_add(CUSLICE_BYTES_GRANTED(word), atomic_load(&s->context_bytes));
+    pending = ledger_add(pending, CUSLICE_BYTES_ANNOUNCED(word));
     sum->print = (sum->print ^ bytes) * UINT64_C(0x9e3779b97f4a7c15) + slot;
     sum->announced = ledger_add(sum->announced, pending);
     sum->granted = ledger_add(sum->granted, bytes);
@@ -105,14 +115,22 @@ static inline void ledger_peak(_Atomic(uint64_t) *word, uint64_t value)
         ledger_raise(word, value);
 }
 
-/* `sum`: what the tenant then has. */
-static inline void ledger_grant(struct ring *ring, uint64_t bytes, uint64_t sum)
+/* L3 of what was announced in `pending`. `sum`: what the tenant then has. */
+static void ledger_grant(struct ring *ring, uint64_t bytes, uint64_t sum)
 {
     struct cuslice_slot *me = ring_me(ring);
-    uint64_t mine = atomic_fetch_add(&me->bytes, bytes) + bytes; /* L3 */
+    uint64_t mine = CUSLICE_BYTES_GRANTED(atomic_fetch_add(&me->bytes, bytes)) + bytes;
     atomic_fetch_sub(&me->pending, bytes);
     ledger_peak(&me->peak, mine);
     ledger_peak(&ring_tenant(ring)->mem_peak, sum);
+}
+
+/* The process's cap; what its word can say, where that is less. */
+static inline uint64_t ledger_process_limit(const struct ring *ring,
+                                            const struct cuslice_tenant *tenant)
+{
+    uint64_t limit = tenant_process_limit(tenant, ring->process_limit);
+    return limit < LEDGER_MOST ? limit : LEDGER_MOST;
 }
 
 /* Whether the granted bytes alone refuse: nothing to wait for then. */
@@ -120,7 +138,7 @@ static bool ledger_full(const struct ring *ring, uint64_t bytes, enum ledger_cap
 {
     struct ledger_sum before = ledger_look(ring), sum;
     *which = LEDGER_PROCESS;
-    if (ledger_add(before.mine, bytes) > ring_process_limit(ring))
+    if (ledger_add(before.mine, bytes) > ledger_process_limit(ring, ring_tenant(ring)))
         return true;
     *which = LEDGER_TENANT;
     for (unsigned looks = 0; looks < LEDGER_LOOKS; looks++) {
@@ -138,44 +156,76 @@ static bool ledger_full(const struct ring *ring, uint64_t bytes, enum ledger_cap
 static bool ledger_fits(const struct ring *ring, const struct ledger_sum *sum)
 {
     return ledger_add(sum->granted, sum->announced) <= ledger_limit(ring) &&
-           ledger_add(sum->mine, sum->mine_asked) <= ring_process_limit(ring);
+           ledger_add(sum->mine, sum->mine_asked) <= ledger_process_limit(ring, ring_tenant(ring));
 }
 
-/* What all slots of the tenant have announced or have; *granted: what they have. Quick, and
- * believes what it reads: a damaged file may say that a slot is a member which is not, or have
- * words that wrap the sum. */
-static inline uint64_t ledger_total(const struct cuslice_slot *slot,
-                                    const struct cuslice_tenant *tenant, uint64_t *granted)
+/* The sums over all slots of a tenant, quickly: a damaged file may say that a slot is a member
+ * which is not, or have words that wrap them. */
+struct ledger_total {
+    uint64_t words; /* of bytes */
+    uint64_t contexts;
+    uint64_t pending;
+};
+
+static inline struct ledger_total ledger_total(const struct cuslice_slot *slot,
+                                               const struct cuslice_tenant *tenant)
 {
-    uint64_t have = 0, asked = 0;
+    struct ledger_total total = {0};
 #pragma GCC unroll 4
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++, slot += 64)
         for (uint64_t left = atomic_load(&tenant->members[w]); left; left &= left - 1) {
-            const struct cuslice_slot *s = &slot[__builtin_ctzll(left)];
-            asked += atomic_load(&s->pending);
-            have += atomic_load(&s->bytes);
-            have += atomic_load(&s->context_bytes);
+            const struct cuslice_slot *s = &slot[(unsigned)__builtin_ctzll(left)];
+            total.pending += atomic_load(&s->pending);
+            total.words += atomic_load(&s->bytes);
+            total.contexts += atomic_load(&s->context_bytes);
         }
-    *granted = have;
-    return have + asked;
+    return total;
 }
 
-/* L1 to L3 where all that everybody has announced fits, which is most of the time; else the
- * announcement stays up. */
-static inline bool ledger_quick(struct ring *ring, uint64_t bytes)
+/* Whether a process's cap refuses, given its own word. */
+static inline bool ledger_beyond(const struct cuslice_slot *me, uint64_t word, uint64_t limit)
+{
+    return CUSLICE_BYTES_GRANTED(word) + CUSLICE_BYTES_ANNOUNCED(word) + atomic_load(&me->pending) +
+               atomic_load(&me->context_bytes) >
+           limit;
+}
+
+/* All of a reservation where everything that anybody has announced fits, which is most of the time;
+ * false, and nothing done, where not. What all together have within a process's cap, that process
+ * has. */
+static inline __attribute__((always_inline)) bool ledger_quick(struct ring *ring, uint64_t bytes,
+                                                               const bool small)
 {
     struct cuslice_slot *me = ring_me(ring);
     struct cuslice_tenant *tenant = ring_tenant(ring);
-    uint64_t granted, mine = atomic_fetch_add(&me->pending, bytes) + bytes; /* L1 */
-    uint64_t all = ledger_total(ring_shared(ring)->slot, tenant, &granted); /* L2 */
-    mine += atomic_load(&me->bytes) + atomic_load(&me->context_bytes);
+    _Atomic(uint64_t) *announced = small ? &me->bytes : &me->pending;
+    uint64_t limit = ledger_process_limit(ring, tenant);
+    uint64_t step = (bytes + LEDGER_STEP - 1) / LEDGER_STEP << CUSLICE_BYTES_BITS;
+    uint64_t up = small ? step : bytes, word = atomic_fetch_add(announced, up) + up; /* L1 */
+    struct ledger_total total = ledger_total(ring_shared(ring)->slot, tenant);       /* L2 */
+    uint64_t granted = CUSLICE_BYTES_GRANTED(total.words) + total.contexts;
+    uint64_t all = granted + CUSLICE_BYTES_ANNOUNCED(total.words) + total.pending;
+    if (!small)
+        word = atomic_load(&me->bytes);
     if (__builtin_expect(all > atomic_load_explicit(&tenant->mem_limit, memory_order_relaxed) ||
-                             mine > tenant_process_limit(tenant, ring->process_limit) ||
-                             mine > all, /* damaged: the slow way adds with care */
-                         0))
+                             (all > limit && ledger_beyond(me, word, limit)) ||
+                             total.words < word, /* damaged: the slow way adds with care */
+                         0)) {
+        atomic_fetch_sub(announced, up); /* L4 */
         return false;
-    ledger_grant(ring, bytes, granted + bytes);
+    }
+    uint64_t change = small ? bytes - step : bytes;
+    word = atomic_fetch_add(&me->bytes, change) + change; /* L3 */
+    if (!small)
+        atomic_fetch_sub(announced, up);
+    ledger_peak(&me->peak, CUSLICE_BYTES_GRANTED(word));
+    ledger_peak(&tenant->mem_peak, granted + bytes);
     return true;
+}
+
+static __attribute__((noinline)) bool ledger_quick_large(struct ring *ring, uint64_t bytes)
+{
+    return bytes <= LEDGER_MOST && ledger_quick(ring, bytes, false);
 }
 
 /* An announcement that does not fit beside all others: 0 all the same, -ENOMEM, or -EAGAIN when it
@@ -228,16 +278,11 @@ static int ledger_collide(struct ring *ring, uint64_t bytes, enum ledger_cap *wh
     return rc == -EAGAIN ? -ENOMEM : rc;
 }
 
-static int ledger_decide(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
-{
-    int rc = ledger_reconsider(ring, bytes, which);
-    return rc == -EAGAIN ? ledger_collide(ring, bytes, which) : rc;
-}
-
 static int ledger_announce(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 {
-    atomic_fetch_add(&ring_me(ring)->pending, bytes);
-    return ledger_decide(ring, bytes, which);
+    atomic_fetch_add(&ring_me(ring)->pending, bytes); /* L1 */
+    int rc = ledger_reconsider(ring, bytes, which);
+    return rc == -EAGAIN ? ledger_collide(ring, bytes, which) : rc;
 }
 
 /* Members who died lately may be all that stands in the way. */
@@ -245,7 +290,7 @@ static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint
                                                          enum ledger_cap *which)
 {
     enum ledger_cap cap = LEDGER_TENANT;
-    int error = errno, rc = ledger_decide(ring, bytes, &cap);
+    int error = errno, rc = ledger_announce(ring, bytes, &cap);
     if (rc == -ENOMEM && cap == LEDGER_TENANT &&
         slot_reap_set(&ring->segment, ring_tenant(ring)->members, ring->slot) > 0)
         rc = ledger_announce(ring, bytes, &cap);
@@ -257,18 +302,20 @@ static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint
 
 int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 {
-    if (__builtin_expect(bytes > LEDGER_ABSURD, 0)) {
-        *which = bytes > ring_process_limit(ring) ? LEDGER_PROCESS : LEDGER_TENANT;
-        return -ENOMEM;
-    }
-    return ledger_quick(ring, bytes) ? 0 : ledger_reserve_slow(ring, bytes, which);
+    if (__builtin_expect(bytes <= LEDGER_SMALL, 1) ? ledger_quick(ring, bytes, true)
+                                                   : ledger_quick_large(ring, bytes))
+        return 0;
+    if (bytes <= LEDGER_MOST)
+        return ledger_reserve_slow(ring, bytes, which);
+    *which = bytes > ring_process_limit(ring) ? LEDGER_PROCESS : LEDGER_TENANT;
+    return -ENOMEM;
 }
 
 int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 {
     struct ledger_sum sum = ledger_look(ring);
     enum ledger_cap cap = LEDGER_TENANT;
-    bool absurd = bytes > LEDGER_ABSURD;
+    bool absurd = bytes > LEDGER_MOST;
     bool refuse = absurd || ledger_full(ring, bytes, &cap);
     if (!absurd) {
         atomic_fetch_add(&ring_me(ring)->pending, bytes);
@@ -280,16 +327,15 @@ int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
 }
 
 /* Below zero would be a sum that nothing fits under; only a damaged file leads there. */
-void ledger_mend(struct ring *ring, uint64_t now)
+void ledger_mend(struct ring *ring, uint64_t missing)
 {
-    while (now > UINT64_MAX / 2 && !atomic_compare_exchange_weak(&ring_me(ring)->bytes, &now, 0))
-        ;
+    atomic_fetch_add(&ring_me(ring)->bytes, missing);
 }
 
 uint64_t ledger_process(const struct ring *ring)
 {
     const struct cuslice_slot *me = ring_me(ring);
-    return ledger_add(atomic_load(&me->bytes), atomic_load(&me->context_bytes));
+    return ledger_add(slot_bytes(me), atomic_load(&me->context_bytes));
 }
 
 /* ---- Beside the sums ---- */
@@ -357,7 +403,7 @@ void ledger_paged(struct ring *ring, int64_t change)
 
 uint64_t ledger_fixed(const struct ring *ring)
 {
-    uint64_t bytes = atomic_load(&ring_me(ring)->bytes), paged = atomic_load(&ring_me(ring)->paged);
+    uint64_t bytes = slot_bytes(ring_me(ring)), paged = atomic_load(&ring_me(ring)->paged);
     return bytes > paged ? bytes - paged : 0;
 }
 
@@ -396,7 +442,7 @@ static unsigned ledger_next_holder(const struct ring *ring, uint64_t *bytes, uns
     uint64_t bound = *bytes, most = 0;
     for (unsigned i = 0; i < CUSLICE_SLOTS; i++) {
         const struct cuslice_slot *s = &ring_shared(ring)->slot[i];
-        uint64_t mine = ledger_add(atomic_load(&s->bytes), atomic_load(&s->context_bytes));
+        uint64_t mine = ledger_add(slot_bytes(s), atomic_load(&s->context_bytes));
         bool member = atomic_load(&tenant->members[i / 64]) >> (i % 64) & 1;
         if (member && mine > most && (mine < bound || (mine == bound && i > after))) {
             best = i;

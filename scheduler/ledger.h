@@ -61,19 +61,20 @@ uint64_t ledger_limit(const struct ring *ring);
  * is left under it. */
 void ledger_mask(const struct ring *ring, uint64_t *free, uint64_t *total);
 
-/* For ledger_release: more was given back than was there. */
-void ledger_mend(struct ring *ring, uint64_t now);
+/* For ledger_release: so much more was given back than was there. */
+void ledger_mend(struct ring *ring, uint64_t missing);
 
-/* More than any device has. Such a request is refused before it can wrap a sum. */
-#define LEDGER_ABSURD (UINT64_C(1) << 50)
+/* The most that one process can have, more than any device has. A larger request is refused before
+ * it can wrap a sum. */
+#define LEDGER_MOST (UINT64_C(1) << (CUSLICE_BYTES_BITS - 1))
 
 static inline void ledger_release(struct ring *ring, uint64_t bytes)
 {
-    if (__builtin_expect(bytes > LEDGER_ABSURD, 0)) /* ledger_force did not book it */
+    if (__builtin_expect(bytes > LEDGER_MOST, 0)) /* ledger_force did not book it */
         return;
-    uint64_t now = atomic_fetch_sub(&ring_me(ring)->bytes, bytes) - bytes;
-    if (__builtin_expect(now > UINT64_MAX / 2, 0))
-        ledger_mend(ring, now);
+    uint64_t granted = CUSLICE_BYTES_GRANTED(atomic_fetch_sub(&ring_me(ring)->bytes, bytes));
+    if (__builtin_expect(granted < bytes, 0))
+        ledger_mend(ring, bytes - granted);
 }
 
 /* The tenant's largest holders, as "COMMAND[PID] BYTES, ..." for a message. */

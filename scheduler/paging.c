@@ -27,11 +27,11 @@
 #define PAGING_RATE UINT64_C(10000000000)
 #define PAGING_RECENT_NS (20 * CLOCK_S)
 /* More than any device has. */
-#define PAGING_ABSURD (UINT64_C(1) << 50)
+#define PAGING_ABSURD (UINT64_C(1) << 43)
 
 static uint64_t paging_bytes(const _Atomic(uint64_t) *word)
 {
-    uint64_t bytes = atomic_load_explicit(word, memory_order_relaxed);
+    uint64_t bytes = CUSLICE_BYTES_GRANTED(atomic_load_explicit(word, memory_order_relaxed));
     return bytes < PAGING_ABSURD ? bytes : PAGING_ABSURD;
 }
 

@@ -119,7 +119,7 @@ static void slot_clear(struct cuslice_segment *shared, unsigned slot)
     uint64_t now = clock_now();
     slot_unset(shared->waiting, slot);
     ring_evict(shared, slot, now);
-    if (atomic_load(&s->bytes))
+    if (slot_bytes(s))
         atomic_store(&shared->last_death_ns, now);
     struct cuslice_tenant *tenant = tenant_of(shared, slot);
     uint64_t exported = atomic_exchange(&s->exported, 0);

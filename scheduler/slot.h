@@ -6,11 +6,18 @@
 #ifndef CUSLICE_SCHEDULER_SLOT_H
 #define CUSLICE_SCHEDULER_SLOT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "segment.h"
 #include "tenant.h"
+
+/* What a client has been granted, in bytes. */
+static inline uint64_t slot_bytes(const struct cuslice_slot *slot)
+{
+    return CUSLICE_BYTES_GRANTED(atomic_load(&slot->bytes));
+}
 
 /* Takes a free (or a dead client's) slot for this process and enters it in its tenant. Returns the
  * index, or -ENOSPC: every slot is held by somebody alive, or every tenant record is. The segment's

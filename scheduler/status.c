@@ -267,7 +267,7 @@ static void status_read_client(const struct cuslice_slot *from, unsigned slot, u
     to->host_pid = STATUS_LOAD(from->host_pid);
     status_text(to->command, from->command, sizeof(to->command));
     to->mode = STATUS_LOAD(from->mode);
-    to->bytes = STATUS_LOAD(from->bytes);
+    to->bytes = CUSLICE_BYTES_GRANTED(STATUS_LOAD(from->bytes));
     to->peak = STATUS_LOAD(from->peak);
     to->process_limit = STATUS_LOAD(from->process_limit);
     to->context_bytes = STATUS_LOAD(from->context_bytes);

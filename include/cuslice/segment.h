@@ -32,7 +32,7 @@
 #endif
 
 #define CUSLICE_MAGIC UINT64_C(0x31676e6952754343) /* "CCuRing1" */
-#define CUSLICE_LAYOUT_VERSION 2u
+#define CUSLICE_LAYOUT_VERSION 3u
 #define CUSLICE_SLOTS 256u
 #define CUSLICE_TENANTS 128u
 #define CUSLICE_SLOT_WORDS (CUSLICE_SLOTS / 64u)
@@ -52,6 +52,12 @@
 #define CUSLICE_TOKEN_HOLDER(token) ((unsigned)((token)&0xffffu))
 
 #define CUSLICE_NO_LIMIT UINT64_MAX
+
+/* A slot's word of bytes: granted in the lower 44 bits; announced, in steps of 512, above. */
+#define CUSLICE_BYTES_BITS 44
+#define CUSLICE_BYTES_STEP_BITS 9
+#define CUSLICE_BYTES_GRANTED(word) ((word) & ((UINT64_C(1) << CUSLICE_BYTES_BITS) - 1))
+#define CUSLICE_BYTES_ANNOUNCED(word) ((word) >> CUSLICE_BYTES_BITS << CUSLICE_BYTES_STEP_BITS)
 
 enum cuslice_priority { CUSLICE_LOW = 0, CUSLICE_NORMAL = 1, CUSLICE_HIGH = 2 };
 enum cuslice_mode { CUSLICE_ENFORCE = 0, CUSLICE_OBSERVE = 1, CUSLICE_OFF = 2 };
@@ -168,9 +174,11 @@ struct cuslice_slot {
     /* one of its threads looks closely for the token and need not be woken; order: seq_cst */
     CUSLICE_SHARED(uint64_t) looking;
     /* The ledger (scheduler/ledger.c): readers take `pending` before `bytes`; order: seq_cst. */
-    CUSLICE_SHARED(uint64_t) bytes;         /* granted and not yet given back */
-    CUSLICE_SHARED(uint64_t) pending;       /* announced, not decided */
-    CUSLICE_SHARED(uint64_t) peak;          /* owner's maximum of bytes */
+    /* granted and not yet given back; announced by small requests and not decided
+     * (CUSLICE_BYTES_...) */
+    CUSLICE_SHARED(uint64_t) bytes;
+    CUSLICE_SHARED(uint64_t) pending;       /* announced by all other requests, not decided */
+    CUSLICE_SHARED(uint64_t) peak;          /* owner's maximum of what is granted */
     CUSLICE_SHARED(uint64_t) process_limit; /* this process's own cap, for the reader's eye */
     /* estimate of what contexts, modules and heaps cost; counts against caps; order: seq_cst */
     CUSLICE_SHARED(uint64_t) context_bytes;

@@ -10,6 +10,7 @@
 #include "room.h"
 
 static struct ring a, b, c;
+static uint64_t unit = 1; /* of what is raced for; small requests of whole grains go another way */
 static struct cuslice_segment *shared;
 
 static void begin(uint64_t limit)
@@ -107,7 +108,7 @@ static void test_no_memory_at_all(void)
 static void test_absurd_sizes(void)
 {
     static const uint64_t size[] = {UINT64_MAX, UINT64_MAX - 59, UINT64_C(1) << 63,
-                                    (UINT64_C(1) << 50) + 1};
+                                    LEDGER_MOST + 1};
     enum ledger_cap which;
 
     begin(100);
@@ -131,11 +132,12 @@ static void test_absurd_sizes(void)
 static void test_large_sizes_without_a_cap(void)
 {
     begin(CUSLICE_NO_LIMIT);
-    CHECK_EQ(ask(&a, UINT64_C(1) << 50), GRANTED);
-    CHECK_EQ(ask(&b, UINT64_C(1) << 50), GRANTED);
-    CHECK_EQ(ledger_tenant(&a), UINT64_C(2) << 50);
-    ledger_release(&a, UINT64_C(1) << 50);
-    ledger_release(&b, UINT64_C(1) << 50);
+    CHECK_EQ(ask(&a, LEDGER_MOST), GRANTED);
+    CHECK_EQ(ask(&a, 1), BY_PROCESS);
+    CHECK_EQ(ask(&b, LEDGER_MOST), GRANTED);
+    CHECK_EQ(ledger_tenant(&a), 2 * LEDGER_MOST);
+    ledger_release(&a, LEDGER_MOST);
+    ledger_release(&b, LEDGER_MOST);
     CHECK_EQ(ledger_tenant(&a), 0);
     end();
 }
@@ -260,10 +262,13 @@ static int dying_body(void *arg)
     if (room_try_join(&mine, "family", 100, 100) < 0)
         return 1;
     me = ring_me(&mine);
-    atomic_fetch_add(&me->pending, 60); /* L1 */
+    if (at < 4)
+        atomic_fetch_add(&me->pending, 60); /* L1 */
+    else
+        atomic_fetch_add(&me->bytes, UINT64_C(1) << CUSLICE_BYTES_BITS); /* L1 of a small one */
     if (at >= 1 && at <= 2)
         atomic_fetch_add(&me->bytes, 60); /* L3 */
-    if (at >= 2)
+    if (at == 2 || at == 3)
         atomic_fetch_sub(&me->pending, 60); /* L3, or L4 */
     raise(SIGKILL);
     return 2;
@@ -271,7 +276,7 @@ static int dying_body(void *arg)
 
 static void test_death_at_each_step(void)
 {
-    for (unsigned at = 0; at <= 3; at++) {
+    for (unsigned at = 0; at <= 4; at++) {
         begin(100);
         CHECK_EQ(room_join_child(room_fork(dying_body, &at)), 1000 + SIGKILL);
         uint64_t before = clock_now();
@@ -299,6 +304,24 @@ static void test_stopped_announcer(void)
     CHECK_EQ(ask(&b, 40), GRANTED);
     CHECK(clock_now() - before < 100 * CLOCK_MS);
     ring_me(&a)->pending = 0;
+    end();
+}
+
+/* A small announcement counts in steps of 512, and goes with what is granted in one addition. */
+static void test_small_announcement(void)
+{
+    begin(100 * 512);
+    atomic_fetch_add(&ring_me(&a)->bytes, UINT64_C(60) << CUSLICE_BYTES_BITS); /* L1 */
+    CHECK_EQ(ledger_process(&a), 0);
+    CHECK_EQ(ask(&b, 41 * 512), BY_TENANT);
+    CHECK_EQ(ask(&b, 40 * 512), GRANTED);
+    atomic_fetch_add(&ring_me(&a)->bytes, 60 * 512 - (UINT64_C(60) << CUSLICE_BYTES_BITS)); /* L3 */
+    CHECK_EQ(ledger_process(&a), 60 * 512);
+    CHECK_EQ(ledger_tenant(&a), 100 * 512);
+    ledger_release(&a, 60 * 512);
+    ledger_release(&b, 40 * 512);
+    CHECK_EQ(ask(&a, 20 * 512), GRANTED);
+    CHECK_EQ(ring_me(&a)->bytes, 20 * 512);
     end();
 }
 
@@ -356,7 +379,7 @@ static int second_body(void *arg)
     struct ring mine;
 
     (void)arg;
-    if (room_try_join(&mine, "family", 100, 100) < 0)
+    if (room_try_join(&mine, "family", 100, 100 * unit) < 0)
         return 1;
     duel_run(&mine, 1);
     ring_leave(&mine);
@@ -368,9 +391,9 @@ static void duel_of_processes(uint64_t first, uint64_t second, suseconds_t stumb
     pid_t child;
 
     duel = room_page(sizeof(*duel));
-    duel->bytes[0] = first;
-    duel->bytes[1] = second;
-    begin(100);
+    duel->bytes[0] = first * unit;
+    duel->bytes[1] = second * unit;
+    begin(100 * unit);
     child = room_fork(second_body, NULL);
     room_stumble(stumble_us);
     duel_run(&a, 0);
@@ -419,8 +442,8 @@ static void test_one_of_two_threads(void)
     pthread_t thread;
 
     duel = room_page(sizeof(*duel));
-    duel->bytes[0] = duel->bytes[1] = 60;
-    begin(100);
+    duel->bytes[0] = duel->bytes[1] = 60 * unit;
+    begin(100 * unit);
     REQUIRE(pthread_create(&thread, NULL, second_thread, &a) == 0);
     duel_run(&a, 0);
     pthread_join(thread, NULL);
@@ -447,18 +470,18 @@ static int baton_body(void *arg)
     enum ledger_cap which;
     struct ring mine;
 
-    if (room_try_join(&mine, "family", 100, 100) < 0)
+    if (room_try_join(&mine, "family", 100, 100 * unit) < 0)
         return 1;
     while (!atomic_load(&baton->end)) {
         if (atomic_load(&baton->turn) != me) {
             sched_yield();
             continue;
         }
-        if (ledger_reserve(&mine, 60, &which) < 0)
+        if (ledger_reserve(&mine, 60 * unit, &which) < 0)
             return 2;
         for (unsigned i = 0; i < 2000; i++) /* most of the time somebody has them */
             atomic_load(&baton->end);
-        ledger_release(&mine, 60);
+        ledger_release(&mine, 60 * unit);
         atomic_fetch_add(&baton->moves, 1);
         atomic_store(&baton->turn, 1 - me);
     }
@@ -472,14 +495,14 @@ static void test_moving_bytes_are_not_counted_twice(void)
     pid_t child[2];
 
     baton = room_page(sizeof(*baton));
-    begin(100);
+    begin(100 * unit);
     for (unsigned i = 0; i < 2; i++)
         child[i] = room_fork(baton_body, &index[i]);
     room_stumble(400);
     for (uint64_t until = clock_after(CLOCK_S); clock_now() < until || baton->moves < 100;
          asked++) {
-        if (ask(&b, 40) == GRANTED)
-            ledger_release(&b, 40);
+        if (ask(&b, 40 * unit) == GRANTED)
+            ledger_release(&b, 40 * unit);
         else
             refused++;
     }
@@ -496,7 +519,7 @@ static void test_moving_bytes_are_not_counted_twice(void)
 /* ---- Many threads in two processes ---- */
 
 #define THREADS 8
-#define LIMIT 1000
+#define LIMIT (1000 * unit)
 
 struct crowd {
     _Atomic(int64_t) sum;    /* of what callers have been granted */
@@ -522,7 +545,7 @@ static void *member_body(void *arg)
     enum ledger_cap which;
 
     for (unsigned i = 0; i < 6000; i++) {
-        int64_t bytes = 1 + (int64_t)(room_random(&random) % 250);
+        int64_t bytes = (int64_t)unit * (1 + (int64_t)(room_random(&random) % 250));
 
         if (ledger_reserve(me->ring, (uint64_t)bytes, &which) < 0) {
             atomic_fetch_add(&crowd->refused, 1);
@@ -530,7 +553,7 @@ static void *member_body(void *arg)
         }
         int64_t sum = atomic_fetch_add(&crowd->sum, bytes) + bytes;
         int64_t own = atomic_fetch_add(&crowd->own[me->process], bytes) + bytes;
-        if (sum > LIMIT || (uint64_t)own > me->ring->process_limit)
+        if ((uint64_t)sum > LIMIT || (uint64_t)own > me->ring->process_limit)
             atomic_fetch_add(&crowd->over, 1);
         atomic_fetch_add(&crowd->granted, 1);
         if (i % 8 == 0)
@@ -563,7 +586,7 @@ static int crowd_body(void *arg)
     (void)arg;
     if (room_try_join(&mine, "family", 100, LIMIT) < 0)
         return 1;
-    mine.process_limit = 700;
+    mine.process_limit = 700 * unit;
     crowd_run(&mine, 1);
     int rc = ledger_process(&mine) == 0 && ring_me(&mine)->pending == 0 ? 0 : 2;
     ring_leave(&mine);
@@ -605,11 +628,14 @@ int main(void)
     TEST(test_stray_member);
     TEST(test_death_at_each_step);
     TEST(test_stopped_announcer);
-    TEST(test_one_of_two);
-    TEST(test_both_of_two);
-    TEST(test_one_of_two_stumbling);
-    TEST(test_one_of_two_threads);
-    TEST(test_moving_bytes_are_not_counted_twice);
-    TEST(test_many_threads_in_two_processes);
+    TEST(test_small_announcement);
+    for (unit = 1; unit <= 512; unit *= 512) {
+        TEST(test_one_of_two);
+        TEST(test_both_of_two);
+        TEST(test_one_of_two_stumbling);
+        TEST(test_one_of_two_threads);
+        TEST(test_moving_bytes_are_not_counted_twice);
+        TEST(test_many_threads_in_two_processes);
+    }
     return test_result();
 }

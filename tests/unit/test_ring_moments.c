@@ -25,6 +25,7 @@ struct report {
 
 static struct report *report;
 static struct ring mine, b, c;
+static uint64_t grain = 512; /* of bytes; small requests are announced otherwise than large ones */
 static struct cuslice_segment *shared;
 static uint64_t seed = 12345;
 
@@ -152,8 +153,8 @@ static void take_reserve_pass(void)
     ring_want(&mine);
     if (ring_look(&mine, &token) == 1) {
         ring_claim(&mine, token);
-        if (ledger_reserve(&mine, 60, &which) == 0)
-            ledger_release(&mine, 60);
+        if (ledger_reserve(&mine, 60 * grain, &which) == 0)
+            ledger_release(&mine, 60 * grain);
         ring_pass(&mine, &token, false);
     }
 }
@@ -313,25 +314,26 @@ static void test_giving_up_while_the_holder_gives(void)
 
 static void join_family(void)
 {
-    room_try_join(&mine, "family", 100, 100);
+    room_try_join(&mine, "family", 100, 100 * grain);
 }
 
 static void reserve_60(void)
 {
     enum ledger_cap which;
 
-    if (ledger_reserve(&mine, 60, &which) < 0)
+    if (ledger_reserve(&mine, 60 * grain, &which) < 0)
         return;
     atomic_fetch_add(&report->granted, 1);
-    ledger_release(&mine, 60);
+    ledger_release(&mine, 60 * grain);
 }
 
 /* c's request at a moment when the child has reserved, is about to, or is in between. */
-static void test_reserving_meanwhile(uint64_t bytes)
+static void test_reserving_meanwhile(unsigned grains)
 {
+    uint64_t bytes = grains * grain;
     struct ring sister;
 
-    REQUIRE(room_try_join(&sister, "family", 100, 100) == 0);
+    REQUIRE(room_try_join(&sister, "family", 100, 100 * grain) == 0);
     for (unsigned i = 0; i < SLOW_STOPS; i++) {
         pid_t child = start(join_family, reserve_60);
         struct cuslice_slot *slot;
@@ -342,20 +344,20 @@ static void test_reserving_meanwhile(uint64_t bytes)
 
         stop(child);
         slot = &shared->slot[report->slot];
-        announced = slot->pending != 0;
-        granted = slot->bytes != 0;
+        announced = slot->pending != 0 || CUSLICE_BYTES_ANNOUNCED(slot->bytes) != 0;
+        granted = CUSLICE_BYTES_GRANTED(slot->bytes) != 0;
         rc = ledger_reserve(&sister, bytes, &which);
-        if (bytes <= 40)
+        if (grains <= 40)
             CHECK(rc == 0 || (announced && granted));
         else
             CHECK_EQ(rc, announced || granted ? -ENOMEM : 0);
-        CHECK(ledger_tenant(&sister) <= 100);
+        CHECK(ledger_tenant(&sister) <= 100 * grain);
         before = report->granted;
         atomic_store(&report->rounds, 0);
         kill(child, SIGCONT);
         CHECK(room_await(&report->rounds, 2));
         go_on(child);
-        if (rc == 0 && bytes > 40) /* at most the round it was stopped in counts as one */
+        if (rc == 0 && grains > 40) /* at most the round it was stopped in counts as one */
             CHECK(report->granted - before <= 0u + granted);
         CHECK_EQ(ledger_tenant(&sister), rc == 0 ? bytes : 0);
         if (rc == 0)
@@ -389,8 +391,10 @@ int main(void)
     TEST(test_killed_while_reaping);
     TEST(test_taking_and_giving_while_others_come);
     TEST(test_giving_up_while_the_holder_gives);
-    TEST(test_reserving_what_fits);
-    TEST(test_reserving_what_does_not_fit);
+    for (grain = 512; grain <= 65536; grain *= 128) {
+        TEST(test_reserving_what_fits);
+        TEST(test_reserving_what_does_not_fit);
+    }
     ring_leave(&b);
     ring_leave(&c);
     room_close();
