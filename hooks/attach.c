@@ -16,6 +16,7 @@
 #include "clock.h"
 #include "contexts.h"
 #include "footprint.h"
+#include "gang.h"
 #include "gate.h"
 #include "graphs.h"
 #include "handles.h"
@@ -122,6 +123,8 @@ static int attach_ring(struct gate *gate, unsigned index, const char *name)
     atomic_store(&ring_me(ring)->process_limit, limit);
     gate->token = &ring_shared(ring)->token;
     gate->ring = ring;
+    gate->ganged =
+        guest_config.gang[0] && !ring->segment.private_copy && guest_config.mode == CONFIG_ENFORCE;
     return 0;
 }
 
@@ -262,6 +265,31 @@ CUresult attach_init(unsigned int flags)
     CUresult rc = attach_init_locked(flags);
     pthread_mutex_unlock(&attach_mutex);
     return rc;
+}
+
+/* ---- Gangs ---- */
+
+int attach_gang(struct gate *gate)
+{
+    struct gang *gang = malloc(sizeof *gang);
+    if (!gang)
+        return -ENOMEM;
+    pthread_mutex_lock(&attach_mutex); /* no fork may inherit the file's descriptor */
+    int rc = gang_join(gang, guest_config.dir, attach_tenant.key, guest_config.gang, gate->uuid);
+    pthread_mutex_unlock(&attach_mutex);
+    if (rc < 0) {
+        log_error("gang-unusable", "cannot join the gang %s: %s; GPU %u takes its turns alone",
+                  guest_config.gang, strerror(-rc), (unsigned)(gate - guest.gate));
+        free(gang);
+        return rc;
+    }
+    for (unsigned i = 0; i < guest.gates; i++)
+        if (guest.gate[i].gang) {
+            gang_sleep_with(gang, guest.gate[i].gang);
+            break;
+        }
+    gate->gang = gang;
+    return 0;
 }
 
 /* ---- A ring that lost its name ---- */

@@ -16,4 +16,7 @@ CUresult attach_init(unsigned int flags);
  */
 int attach_move(struct gate *gate);
 
+/* Joins the gang that the settings name, with one device's gate; 0 or -errno, said. Keeper only. */
+int attach_gang(struct gate *gate);
+
 #endif

@@ -321,7 +321,7 @@ static void gate_say(const struct gate *gate, struct gate_wait *wait, uint64_t n
 static enum gate_look gate_try(struct gate *gate, struct ring *ring)
 {
     uint64_t token;
-    if (!ring_look(ring, &token))
+    if (!ring_look(ring, &token) || !gate_may_open(gate))
         return GATE_WAIT;
     uint64_t lease = atomic_load(&gate->lease);
     if (ring_token(ring) != token)
@@ -353,6 +353,14 @@ static bool gate_look_closely(struct gate *gate, struct ring *ring, struct gate_
     return moved;
 }
 
+/* A gang's members ask for their turn through their keepers. */
+static void gate_ask_gang(struct gate *gate, struct gate_mark *mark, uint64_t now)
+{
+    atomic_store(&mark->waits_ns, now);
+    atomic_store(&mark->waits, gate);
+    ring_poke(ring_shared(gate->ring), gate->ring->slot);
+}
+
 /* Waits until the gate is open. */
 static void gate_take(struct gate *gate, struct gate_mark *mark)
 {
@@ -361,6 +369,8 @@ static void gate_take(struct gate *gate, struct gate_mark *mark)
     struct gate_wait wait = {.since = since, .seen = since};
     uint32_t last = ring_news(gate->ring);
     gate_wait_end(mark); /* an earlier one, left by a jump */
+    if (gate->ganged)
+        gate_ask_gang(gate, mark, since);
     while (guest_attached()) {
         struct ring *ring = gate->ring;
         atomic_store(&mark->waits_ns, wait.seen);
@@ -368,7 +378,8 @@ static void gate_take(struct gate *gate, struct gate_mark *mark)
         uint32_t news = ring_news(ring);
         bool alerted = news != last;
         last = news;
-        ring_want(ring);
+        if (!gate->ganged) /* else the keeper does, when it is this ring's time */
+            ring_want(ring);
         enum gate_look look = gate_try(gate, ring);
         if (look == GATE_OPEN)
             break;

@@ -73,7 +73,10 @@ struct gate {
     CUdevice device;
     unsigned char uuid[16];
     uint64_t total_bytes;
-    bool oversubscribed; /* plain allocations may become managed ones (oversubscribe.c) */
+    _Atomic bool ganged;    /* CUSLICE_GANG is set: it opens with the gang's others */
+    _Atomic bool gang_open; /* they all have their rings */
+    struct gang *gang;      /* the keeper's; NULL until this device is first used */
+    bool oversubscribed;    /* plain allocations may become managed ones (oversubscribe.c) */
     struct meter meter;
 };
 
@@ -211,6 +214,12 @@ bool gate_must_be_slow(const struct gate *gate);
 
 /* How long this client may pause before the GPU goes to who waits. */
 uint64_t gate_patience(const struct gate *gate);
+
+/* Whether the gate may open when the token is held: a gang's only when all have theirs. */
+static inline bool gate_may_open(const struct gate *gate)
+{
+    return !gate->ganged || atomic_load(&gate->gang_open);
+}
 
 /* The keeper's side. Close: no new submission begins after it returns. Inside: whether some thread
  * is still in one. Count: submissions so far. */

@@ -16,6 +16,10 @@
  * Limits. A tenant with a limit has no time alone: its keeper ends the turn when the budget is used
  * up, or when the work is done, as if somebody waited, and then nobody holds the token.
  *
+ * Gangs (scheduler/gang.c). Where the client is in one, the keeper asks for the token in place of
+ * the threads that wait, and holds it with the gate closed until the gang's other rings are held
+ * too. One member's end of the turn is everybody's; who has drained keeps the token until all have.
+ *
  * Early release. Work is known to be done when a synchronising call said so, or when nothing was
  * submitted since the last look and markers, or an event over all streams, are done. If others
  * wait, the token then goes on once the pause is longer than this client's short ones (gate.c). Of
@@ -36,6 +40,7 @@
 #include "closely.h"
 #include "contexts.h"
 #include "footprint.h"
+#include "gang.h"
 #include "gate.h"
 #include "log.h"
 #include "meter.h"
@@ -61,6 +66,8 @@
 /* What is booked of an overrun may be too long by this part of it. */
 #define KEEPER_OVERRUN_SHARE 64
 #define KEEPER_OVERRUN_MOST_NS (100 * CLOCK_MS)
+/* How often who waits for others of its gang looks whether they live. */
+#define KEEPER_GANG_NS (10 * CLOCK_MS)
 
 /* A client that holds the GPU no longer than this without work. */
 #define KEEPER_BRIEF_NS (300 * CLOCK_US)
@@ -92,6 +99,7 @@ struct keeper {
     bool verifying;                   /* an event over all streams is under way to tell idleness */
     uint64_t overrun_ns;              /* the token went, and work was left; 0 = none was */
     uint64_t passed;                  /* the word after our last pass */
+    uint64_t gather_ns;               /* the token is held for a gang since then; 0 = it is not */
     struct ring_watch watch;
 };
 
@@ -162,20 +170,64 @@ static void keeper_reopen(struct gate *gate, uint64_t token)
         ring_poke(ring_shared(ring), ring->slot);
 }
 
+/* Lets threads of this process pass that the work on the GPU may be waiting for. */
+static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
+{
+    if (gate->gang && !gang_again(gate->gang))
+        return now; /* the gang's turn is over */
+    meter_relent(gate);
+    unsigned most = ring_wanted(gate->ring) ? KEEPER_RELENTS : 0; /* alone it harms nobody */
+    k->relents = k->relents < most ? k->relents + 1 : most;
+    k->relent_ns = now + KEEPER_RELENT_NS;
+    k->step = KEEPER_HOLDING;
+    if (gate_relent(gate, k->token))
+        ring_poke(ring_shared(gate->ring), gate->ring->slot);
+    return k->relent_ns;
+}
+
+/* Drained, while others of the gang are not: what they have on their GPUs may wait for a thread of
+ * this process that stands at the gate. */
+static uint64_t keeper_linger(struct gate *gate, struct keeper *k)
+{
+    uint64_t now = clock_now();
+    if (now >= k->give_up_ns) {
+        gang_abandon(gate->gang);
+        return now;
+    }
+    if (now >= k->stuck_ns && gate_waited(gate))
+        return keeper_relent(gate, k, now);
+    gang_reap(gate->gang);
+    uint64_t look = keeper_sooner(now + KEEPER_GANG_NS, k->give_up_ns);
+    return now < k->stuck_ns ? keeper_sooner(look, k->stuck_ns) : look;
+}
+
+/* What is to do for the gang's next turn is found at the next look, which is at once. */
+static uint64_t keeper_passed_gang(struct gate *gate, struct keeper *k)
+{
+    gang_passed(gate->gang);
+    k->gather_ns = 0;
+    return 0;
+}
+
 /* The drain is over, one way or the other. */
 static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
 {
     struct ring *ring = gate->ring;
     uint64_t token = k->token;
+    if (gate->gang && !gang_drained(gate->gang))
+        return keeper_linger(gate, k);
     if (k->idle_ns && !ring_wanted(ring)) /* a limited tenant alone pays for what it used */
         ring_rested(ring, token, k->idle_ns);
     keeper_settle(gate, k, drained);
-    bool wants = gate_waited(gate);
+    gate->gang_open = false;
+    bool wants = gate_waited(gate) && (!gate->gang || gang_first(gate->gang));
     if (wants) /* a claim in this turn has struck the bit that stands for those who still wait */
         ring_want_more(ring);
     int rc = ring_pass(ring, &token, wants);
     k->passed = ring_token(ring);
     k->watch = (struct ring_watch){0};
+    if (gate->gang)
+        return keeper_passed_gang(gate, k);
     if (rc == 1)
         keeper_reopen(gate, token);
     return clock_now() + (rc == 1 ? KEEPER_TICK_NS : RING_WATCH_NS);
@@ -185,6 +237,8 @@ static uint64_t keeper_overrun(struct gate *gate, struct keeper *k)
 {
     struct ring *ring = gate->ring;
     unsigned out = meter_out(gate);
+    if (gate->gang)
+        gang_abandon(gate->gang);
     log_info("allowance", "work of this process outlasts its slice by more than the allowance; the "
                           "next client goes on beside it");
     if (!atomic_load(&gate->queued_alone))
@@ -207,19 +261,6 @@ static bool keeper_overrunning(struct gate *gate, struct keeper *k, bool holding
 }
 
 /* ---- Closing and draining ---- */
-
-/* Lets threads of this process pass that the work on the GPU may be waiting for. */
-static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
-{
-    meter_relent(gate);
-    unsigned most = ring_wanted(gate->ring) ? KEEPER_RELENTS : 0; /* alone it harms nobody */
-    k->relents = k->relents < most ? k->relents + 1 : most;
-    k->relent_ns = now + KEEPER_RELENT_NS;
-    k->step = KEEPER_HOLDING;
-    if (gate_relent(gate, k->token))
-        ring_poke(ring_shared(gate->ring), gate->ring->slot);
-    return k->relent_ns;
-}
 
 /* How long to sleep before the next look at something that will be over soon. */
 static uint64_t keeper_patient(uint64_t nap)
@@ -412,6 +453,10 @@ static uint64_t keeper_lead(const struct gate *gate)
 static uint64_t keeper_slice_end(struct gate *gate, struct keeper *k, uint64_t token, uint64_t end)
 {
     uint64_t renewed = token;
+    if (gate->gang) {
+        gang_end(gate->gang);
+        return keeper_close(gate, k, token, end);
+    }
     int rc = ring_renew(gate->ring, &renewed, !k->idle_ns);
     if (rc == 0)
         return keeper_close(gate, k, token, end);
@@ -511,12 +556,29 @@ static uint64_t keeper_busy_look(struct gate *gate, struct keeper *k, uint64_t n
     return wake <= now ? now : keeper_sooner(wake, tick);
 }
 
+/* Whether others of the gang wait for the end of its turn, or for news of this one's idleness. */
+static bool keeper_gang_wants(const struct gate *gate)
+{
+    return gate->gang && (gang_crowded(gate->gang) || gang_resting(gate->gang));
+}
+
+/* Whether the gang's turn ends; not while threads are let through in it. */
+static bool keeper_gang_ends(struct gate *gate, const struct keeper *k, uint64_t token,
+                             uint64_t now)
+{
+    if (!gate->gang || (now < k->relent_ns && k->token == token))
+        return false;
+    return gang_look(gate->gang, gate_waited(gate), true) != GANG_OPEN;
+}
+
 static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
 {
     struct ring *ring = gate->ring;
     uint64_t now = clock_now(), end = keeper_turn_end(gate, k, token);
     gate_set_slow(gate, gate_must_be_slow(gate));
-    bool wanted = ring_wanted(ring) || ring_arm(ring, token, false);
+    bool wanted = ring_wanted(ring) || ring_arm(ring, token, false) || keeper_gang_wants(gate);
+    if (keeper_gang_ends(gate, k, token, now))
+        return keeper_close(gate, k, token, end);
     if (!wanted && !ring_limited(ring))
         return keeper_alone(gate, k, token);
     ring_arm(ring, token, true);
@@ -525,22 +587,108 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
         now < until + CLOSELY_AFTER_NS && !gate_inside(gate))
         keeper_watch(gate, k, until);
     bool active = keeper_active(gate, k);
+    if (active && gate->gang)
+        gang_idle(gate->gang, false);
     if (now < k->relent_ns && k->token == token)
         return k->relent_ns;
     uint64_t due = keeper_due(gate, k, token, wanted, end);
     if (now >= due)
         return keeper_slice_end(gate, k, token, keeper_sooner(due, end));
-    if (wanted && keeper_filled(gate, token, now, due))
+    if (wanted && !gate->gang && keeper_filled(gate, token, now, due))
         return keeper_close(gate, k, token, end);
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
         /* Alone it costs nothing to let go, but holding on would use up the limit. */
         uint64_t leave = k->idle_ns + (wanted ? gate_patience(gate) : KEEPER_TICK_NS);
         if (now < leave)
             return keeper_next(gate, now, wanted ? due : CLOCK_NEVER, leave);
+        if (gate->gang && !gang_idle(gate->gang, true))
+            return keeper_next(gate, now, due, now + KEEPER_GANG_NS);
+        if (gate->gang)
+            gang_end(gate->gang);
         atomic_fetch_add(&ring_shared(ring)->idle_wanted_ns, wanted ? now - k->idle_ns : 0);
         return keeper_close(gate, k, token, end);
     }
     return keeper_next(gate, now, due, keeper_busy_look(gate, k, now));
+}
+
+/* Whether this device's gate opens with a gang's; joins it when the device is first used. */
+static bool keeper_ganged(struct gate *gate)
+{
+    if (!gate->ganged || gate->gang || !gate_waited(gate))
+        return gate->gang != NULL;
+    gate->ganged = attach_gang(gate) == 0;
+    /* The keeper has another word to watch; or else the threads are to ask for themselves. */
+    ring_poke(ring_shared(gate->ring), gate->ring->slot);
+    return gate->ganged;
+}
+
+/* The token is another's, or nobody's, and the gang may want it. */
+static uint64_t keeper_ask(struct gate *gate, struct keeper *k)
+{
+    struct ring *ring = gate->ring;
+    uint64_t token, now = clock_now();
+    gate->gang_open = false;
+    k->gather_ns = 0;
+    enum gang_step step = gang_look(gate->gang, gate_waited(gate), false);
+    if (step == GANG_ASK) {
+        ring_want(ring);
+        if (ring_look(ring, &token))
+            return now;
+        ring_rouse(ring);
+        ring_watch(ring, &k->watch);
+        return now + RING_WATCH_NS;
+    }
+    if (ring_waits(ring) && ring_unwant(ring, &token))
+        return now;
+    if (step == GANG_REST)
+        return CLOCK_NEVER;
+    gang_reap(gate->gang);
+    return now + KEEPER_GANG_NS;
+}
+
+/* All of the gang hold their rings: the turn begins now. */
+static uint64_t keeper_open_gang(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    struct ring *ring = gate->ring;
+    uint64_t now = clock_now();
+    if (!gate->gang_open) {
+        if (ring_restart(ring, &token) != 1)
+            return now;
+        gate->gang_open = true;
+        if (gate_waited(gate))
+            ring_poke(ring_shared(ring), ring->slot);
+        return now + KEEPER_TICK_NS;
+    }
+    uint64_t end = keeper_turn_end(gate, k, token);
+    if (!ring_wanted(ring) && !ring_arm(ring, token, false) && !keeper_gang_wants(gate))
+        return CLOCK_NEVER;
+    ring_arm(ring, token, true);
+    if (now < end && !gang_idle(gate->gang, true))
+        return keeper_sooner(end, now + KEEPER_GANG_NS);
+    gang_end(gate->gang);
+    return keeper_close(gate, k, token, now);
+}
+
+/* The token is held for the gang, and no thread of this process has opened the gate. */
+static uint64_t keeper_gather(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    struct ring *ring = gate->ring;
+    uint64_t now = clock_now(), most = segment_allowance(ring_shared(ring));
+    enum gang_step step = gang_look(gate->gang, gate_waited(gate), true);
+    if (k->gather_ns == 0) {
+        k->gather_ns = now;
+        ring_claim(ring, token);
+    }
+    if (step == GANG_OPEN)
+        return keeper_open_gang(gate, k, token);
+    gate->gang_open = false;
+    if (step != GANG_GATHER)
+        return keeper_close(gate, k, token, now);
+    if (now - k->gather_ns > most)
+        gang_end(gate->gang); /* one of them does not come: others may have the GPUs meanwhile */
+    ring_arm(ring, token, true);
+    gang_reap(gate->gang);
+    return now + KEEPER_GANG_NS;
 }
 
 /* Granted, and no thread of this process has opened the gate yet. */
@@ -575,12 +723,16 @@ static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
         k->closed_ns = clock_now();
         keeper_settle(gate, k, false);
     }
-    bool overrunning = keeper_overrunning(gate, k, false);
-    if (k->passed != token || !ring_wanted(ring))
-        return overrunning ? keeper_overrun_look(k) : CLOCK_NEVER;
+    uint64_t look = CLOCK_NEVER;
+    if (keeper_overrunning(gate, k, false))
+        look = keeper_overrun_look(k);
+    bool asks = keeper_ganged(gate);
+    if (asks)
+        look = keeper_sooner(look, keeper_ask(gate, k));
+    if ((asks && ring_waits(ring)) || k->passed != token || !ring_wanted(ring))
+        return look;
     ring_watch(ring, &k->watch);
-    uint64_t look = clock_now() + RING_WATCH_NS;
-    return overrunning ? keeper_sooner(look, keeper_overrun_look(k)) : look;
+    return keeper_sooner(look, clock_now() + RING_WATCH_NS);
 }
 
 static uint64_t keeper_step(struct gate *gate)
@@ -597,7 +749,7 @@ static uint64_t keeper_step(struct gate *gate)
     k->step = KEEPER_HOLDING;
     if ((lease & ~GATE_SLOW) == token)
         return keeper_hold(gate, k, token);
-    return keeper_unclaimed(gate, k, token);
+    return keeper_ganged(gate) ? keeper_gather(gate, k, token) : keeper_unclaimed(gate, k, token);
 }
 
 /* When to look again; said aloud, for threads that wonder whether to wake the keeper. */
@@ -612,6 +764,16 @@ static uint64_t keeper_look(struct gate *gate)
 
 /* ---- Once a second ---- */
 
+/* A gang's file that lost its name is left likewise; what is held for it goes back first. */
+static void keeper_regroup(struct gate *gate)
+{
+    struct gang *gang = gate->gang;
+    gate->gang_open = false;
+    gate->gang = NULL; /* joined anew when threads wait; the mapping may still be slept on */
+    gang_abandon(gang);
+    gang_passed(gang);
+}
+
 /* A ring that lost its name is left for the one that has it now. While there is none (the directory
  * is gone, say) the old one goes on; that is tried again less and less often. */
 static void keeper_tend(struct gate *gate)
@@ -619,6 +781,8 @@ static void keeper_tend(struct gate *gate)
     struct keeper *k = keeper_of(gate);
     keeper_books(gate);
     footprint_tend(gate);
+    if (gate->gang && !gang_current(gate->gang))
+        keeper_regroup(gate);
     if (k->move_skip > 0 && k->move_skip-- > 1)
         return;
     if (ring_tend(gate->ring) != -ESTALE)
@@ -631,27 +795,41 @@ static void keeper_tend(struct gate *gate)
 
 /* ---- The loop ---- */
 
-_Static_assert(GATE_DEVICES <= FUTEX_WATCH_MAX, "all devices are watched at once");
+#define KEEPER_WATCHES (GATE_DEVICES + 1)
+_Static_assert(KEEPER_WATCHES <= FUTEX_WATCH_MAX, "all is watched at once");
 
 /* Before Linux 5.16 one word at a time can be watched: with several devices that takes a look every
  * millisecond. */
-static void keeper_nap_till(const uint32_t *news, uint64_t until)
+static void keeper_nap_till(const struct futex_watch *watch, unsigned n, uint64_t until)
 {
-    struct futex_watch watch[GATE_DEVICES];
-    if (guest.gates == 1) {
-        futex_wait(&ring_me(guest.gate[0].ring)->wake, news[0], until);
+    if (n > 1 && futex_wait_many(watch, n, until) != -ENOSYS)
         return;
+    if (n > 1)
+        until = keeper_sooner(until, clock_after(KEEPER_TICK_NS));
+    futex_wait(watch[0].word, watch[0].expected, until);
+}
+
+/* What has news for the keeper, as it stands before a look: the devices' words, and the gang's. */
+static unsigned keeper_watches(struct futex_watch watch[KEEPER_WATCHES])
+{
+    unsigned n = 0;
+    const struct gang *gang = NULL;
+    for (unsigned i = 0; i < guest.gates; i++) {
+        const struct ring *ring = guest.gate[i].ring;
+        watch[n++] = (struct futex_watch){&ring_me(ring)->wake, ring_news(ring), false};
+        gang = gang ? gang : guest.gate[i].gang;
     }
-    for (unsigned i = 0; i < guest.gates; i++)
-        watch[i] = (struct futex_watch){&ring_me(guest.gate[i].ring)->wake, news[i], false};
-    if (futex_wait_many(watch, guest.gates, until) == -ENOSYS)
-        futex_wait(watch[0].word, news[0], keeper_sooner(until, clock_after(KEEPER_TICK_NS)));
+    if (gang) { /* all of this process sleep on one */
+        const _Atomic uint32_t *word = gang_news_word(gang);
+        watch[n++] = (struct futex_watch){word, atomic_load(word), false};
+    }
+    return n;
 }
 
 /* Sleeps, and learns how late a sleep ends. */
-static void keeper_nap(const uint32_t *news, uint64_t until)
+static void keeper_nap(const struct futex_watch *watch, unsigned n, uint64_t until)
 {
-    keeper_nap_till(news, until);
+    keeper_nap_till(watch, n, until);
     uint64_t now = clock_now();
     for (unsigned i = 0; now >= until && i < guest.gates; i++)
         closely_slept(&keepers[i].closely, until, now);
@@ -667,10 +845,9 @@ static void *keeper_main(void *unused)
     if (REAL_HAS(cuThreadExchangeStreamCaptureMode))
         real.cuThreadExchangeStreamCaptureMode(&mode);
     while (!atomic_load(&keeper_stopping)) {
-        uint32_t news[GATE_DEVICES];
+        struct futex_watch watch[KEEPER_WATCHES];
         uint64_t until = tend;
-        for (unsigned i = 0; i < guest.gates; i++)
-            news[i] = ring_news(guest.gate[i].ring);
+        unsigned watches = keeper_watches(watch);
         for (unsigned i = 0; i < guest.gates; i++)
             until = keeper_sooner(until, keeper_look(&guest.gate[i]));
         if (clock_now() >= tend) {
@@ -679,7 +856,7 @@ static void *keeper_main(void *unused)
             tend = clock_after(KEEPER_TEND_NS);
             continue;
         }
-        keeper_nap(news, until);
+        keeper_nap(watch, watches, until);
     }
     return NULL;
 }
@@ -714,6 +891,8 @@ static void keeper_finish(struct gate *gate, uint64_t deadline)
             nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
     keeper_books(gate);
+    if (gate->gang)
+        gang_leave(gate->gang);
     slot_leave(&ring->segment, ring->slot);
 }
 

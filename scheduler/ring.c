@@ -411,6 +411,18 @@ static bool ring_must_poke(const struct ring *ring, uint64_t token)
             class_outranks(shared, ring->slot, holder));
 }
 
+void ring_rouse(struct ring *ring)
+{
+    uint64_t token = ring_token(ring);
+    if (ring_must_poke(ring, token))
+        ring_poke(ring_shared(ring), CUSLICE_TOKEN_HOLDER(token)); /* W3 */
+}
+
+bool ring_waits(const struct ring *ring)
+{
+    return atomic_load(&ring_shared(ring)->waiting[ring->slot / 64]) & ring_bit(ring);
+}
+
 /* Its limit holds this client back: the token is no business of its own before `until`. */
 static void ring_wait_limit(struct ring *ring, uint32_t news, struct ring_watch *watch,
                             uint64_t until, uint64_t deadline_ns)
@@ -435,8 +447,7 @@ void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint6
         ring_wait_limit(ring, news, watch, until, deadline_ns);
         return;
     }
-    if (ring_must_poke(ring, token))
-        ring_poke(ring_shared(ring), CUSLICE_TOKEN_HOLDER(token)); /* W3 */
+    ring_rouse(ring);
     uint64_t look = now + ring_watch_period(ring, watch, token, now);
     watch->due_ns = look;
     futex_wait(&ring_me(ring)->wake, news, look < deadline_ns ? look : deadline_ns); /* W4 */
@@ -506,6 +517,15 @@ static int ring_again(struct ring *ring, uint64_t *token, bool below, uint64_t n
     atomic_store(&ring_tenant(ring)->last_grant_ns, now);
     ring_begin_pages(ring, now);
     return 1;
+}
+
+int ring_restart(struct ring *ring, uint64_t *token)
+{
+    uint64_t now = clock_now(), epoch = CUSLICE_TOKEN_EPOCH(*token);
+    if (ring_token(ring) != *token)
+        return -ESTALE;
+    slot_charge(ring_shared(ring), ring->slot, epoch, now);
+    return ring_again(ring, token, class_below(ring_shared(ring), epoch), now);
 }
 
 int ring_renew(struct ring *ring, uint64_t *token, bool busy)

@@ -105,6 +105,17 @@ void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint6
  * *token when the token came meanwhile: the caller uses or passes it. */
 int ring_unwant(struct ring *ring, uint64_t *token);
 
+/* Whether this client is among the waiting. */
+bool ring_waits(const struct ring *ring);
+
+/* Wakes the holder's keeper where it would not look in time by itself. Part of ring_wait, for who
+ * waits otherwise. */
+void ring_rouse(struct ring *ring);
+
+/* Begins the turn of `token` anew, with all of its time before it; 1 and *token is the new word, or
+ * -ESTALE. */
+int ring_restart(struct ring *ring, uint64_t *token);
+
 /* Whether another client waits that its limit lets have a turn; how many clients there are, this
  * one included. */
 bool ring_wanted(const struct ring *ring);
