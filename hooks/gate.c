@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "contexts.h"
+#include "gang.h"
 #include "histogram.h"
 #include "log.h"
 #include "outside.h"
@@ -232,6 +233,26 @@ bool gate_relent(struct gate *gate, uint64_t token)
     return atomic_compare_exchange_strong(&gate->lease, &closed, token | GATE_SLOW);
 }
 
+void gate_count_off(struct gate *gate, unsigned submissions)
+{
+    atomic_store(&gate->counted, submissions + 1);
+}
+
+void gate_count_none(struct gate *gate)
+{
+    atomic_store(&gate->counted, 0);
+}
+
+/* Whether one more submission may pass, and counts it. */
+static bool gate_count_one(struct gate *gate)
+{
+    unsigned counted = atomic_load(&gate->counted);
+    while (counted > 1)
+        if (atomic_compare_exchange_weak(&gate->counted, &counted, counted - 1))
+            return true;
+    return counted == 0;
+}
+
 void gate_set_slow(struct gate *gate, bool slow)
 {
     uint64_t lease = atomic_load(&gate->lease);
@@ -321,7 +342,7 @@ static void gate_say(const struct gate *gate, struct gate_wait *wait, uint64_t n
 static enum gate_look gate_try(struct gate *gate, struct ring *ring)
 {
     uint64_t token;
-    if (!ring_look(ring, &token) || !gate_may_open(gate))
+    if (!ring_look(ring, &token) || !gate_may_open(gate) || atomic_load(&gate->counted) == 1)
         return GATE_WAIT;
     uint64_t lease = atomic_load(&gate->lease);
     if (ring_token(ring) != token)
@@ -461,6 +482,9 @@ static void gate_busy_again(struct gate *gate)
     uint64_t since = atomic_exchange(&gate->synced_ns, 0), now = clock_now();
     if (since == 0 || now <= since)
         return;
+    struct gang *gang = gate->gang;
+    if (gang)
+        gang_idle(gang, false);
     atomic_store(&gate->burst_wait_ns, 0);
     atomic_store(&gate->burst_ns, now);
     uint64_t pause = now - since < GATE_LONG_NS ? (now - since) / CLOCK_US : GATE_LONG_US;
@@ -496,7 +520,7 @@ static void gate_pass_in_turn(struct gate_pass *pass)
             meter_before(gate, pass);
         gate_mark_up(pass);
         uint64_t lease = atomic_load(&gate->lease);
-        if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token)) {
+        if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token) && gate_count_one(gate)) {
             pass->lease = lease;
             if ((lease & GATE_SLOW) && !pass->overlaps && !pass->outside)
                 meter_mark(gate, pass, false); /* what could not be marked behind */
@@ -571,6 +595,8 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
             atomic_fetch_add_explicit(&gate->passed, 1, memory_order_relaxed);
         gate_leave(pass->mark, pass->outer);
         gate_say_taken(gate);
+        if (gate_counts(gate)) /* the keeper waits for the last of them */
+            ring_poke(ring_shared(gate->ring), gate->ring->slot);
     }
     if (pass->outer)
         pass->mark->nested -= pass->mark->nested > 0;

@@ -73,10 +73,11 @@ struct gate {
     CUdevice device;
     unsigned char uuid[16];
     uint64_t total_bytes;
-    _Atomic bool ganged;    /* CUSLICE_GANG is set: it opens with the gang's others */
-    _Atomic bool gang_open; /* they all have their rings */
-    struct gang *gang;      /* the keeper's; NULL until this device is first used */
-    bool oversubscribed;    /* plain allocations may become managed ones (oversubscribe.c) */
+    _Atomic bool ganged;       /* CUSLICE_GANG is set: it opens with the gang's others */
+    _Atomic bool gang_open;    /* they all have their rings */
+    _Atomic unsigned counted;  /* submissions that may still pass, plus one; 0: any number */
+    struct gang *_Atomic gang; /* the keeper's; NULL until this device is first used */
+    bool oversubscribed;       /* plain allocations may become managed ones (oversubscribe.c) */
     struct meter meter;
 };
 
@@ -235,6 +236,15 @@ bool gate_open(struct gate *gate, uint64_t token);
 
 /* Opens it again in the turn in which it was closed; the keeper alone may. */
 bool gate_relent(struct gate *gate, uint64_t token);
+
+/* From now on so many submissions pass and no more; or, again, any number. */
+void gate_count_off(struct gate *gate, unsigned submissions);
+void gate_count_none(struct gate *gate);
+
+static inline bool gate_counts(const struct gate *gate)
+{
+    return atomic_load_explicit(&gate->counted, memory_order_relaxed) != 0;
+}
 
 /* The personality of hooks that submit: an exception, a cancellation or the end of the thread goes
  * through such a frame, so its submission is over. Called by the program's unwinder. */

@@ -68,6 +68,14 @@
 #define KEEPER_OVERRUN_MOST_NS (100 * CLOCK_MS)
 /* How often who waits for others of its gang looks whether they live. */
 #define KEEPER_GANG_NS (10 * CLOCK_MS)
+/* How long threads have to submit what the others of the gang have submitted already; and for how
+ * long after all is drained here the others are waited for before one more submission is let
+ * through, at first. */
+#define KEEPER_CATCH_UP_NS (2 * CLOCK_MS)
+#define KEEPER_NUDGE_NS CLOCK_MS
+/* How long a gang's turn that ends is held for its drain when a member that has no part in it waits
+ * for the next: the drain may wait for that one. */
+#define KEEPER_LATE_NS (100 * CLOCK_MS)
 
 /* A client that holds the GPU no longer than this without work. */
 #define KEEPER_BRIEF_NS (300 * CLOCK_US)
@@ -100,6 +108,9 @@ struct keeper {
     uint64_t overrun_ns;              /* the token went, and work was left; 0 = none was */
     uint64_t passed;                  /* the word after our last pass */
     uint64_t gather_ns;               /* the token is held for a gang since then; 0 = it is not */
+    uint64_t submitted;               /* launches before the gang's turn */
+    uint64_t nudge_ns;                /* when to let one more through, since others do not drain */
+    unsigned nudges;
     struct ring_watch watch;
 };
 
@@ -175,6 +186,7 @@ static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
 {
     if (gate->gang && !gang_again(gate->gang))
         return now; /* the gang's turn is over */
+    gate_count_none(gate);
     meter_relent(gate);
     unsigned most = ring_wanted(gate->ring) ? KEEPER_RELENTS : 0; /* alone it harms nobody */
     k->relents = k->relents < most ? k->relents + 1 : most;
@@ -185,8 +197,29 @@ static uint64_t keeper_relent(struct gate *gate, struct keeper *k, uint64_t now)
     return k->relent_ns;
 }
 
+/* Lets so many submissions through in a gang's turn that ends; false when it is over. */
+static bool keeper_let_through(struct gate *gate, struct keeper *k, unsigned submissions)
+{
+    if (!gang_again(gate->gang))
+        return false;
+    gate_count_off(gate, submissions);
+    k->relent_ns = clock_now() + KEEPER_CATCH_UP_NS;
+    k->step = KEEPER_HOLDING;
+    if (gate_relent(gate, k->token))
+        ring_poke(ring_shared(gate->ring), gate->ring->slot);
+    return true;
+}
+
+/* Threads of this process stand at the gate, and others of the gang have submitted more. */
+static bool keeper_catch_up(struct gate *gate, struct keeper *k)
+{
+    uint64_t behind = gang_behind(gate->gang);
+    return behind && gate_waited(gate) &&
+           keeper_let_through(gate, k, behind < UINT16_MAX ? (unsigned)behind : UINT16_MAX);
+}
+
 /* Drained, while others of the gang are not: what they have on their GPUs may wait for a thread of
- * this process that stands at the gate. */
+ * this process that stands at the gate, though nobody has submitted more. */
 static uint64_t keeper_linger(struct gate *gate, struct keeper *k)
 {
     uint64_t now = clock_now();
@@ -194,11 +227,16 @@ static uint64_t keeper_linger(struct gate *gate, struct keeper *k)
         gang_abandon(gate->gang);
         return now;
     }
-    if (now >= k->stuck_ns && gate_waited(gate))
-        return keeper_relent(gate, k, now);
+    if (k->nudge_ns == 0)
+        k->nudge_ns = now + (KEEPER_NUDGE_NS << k->nudges);
+    if (now >= k->nudge_ns && gate_waited(gate)) {
+        k->nudge_ns = 0;
+        k->nudges += k->nudges < KEEPER_RELENTS;
+        return keeper_let_through(gate, k, 1) ? k->relent_ns : now;
+    }
     gang_reap(gate->gang);
     uint64_t look = keeper_sooner(now + KEEPER_GANG_NS, k->give_up_ns);
-    return now < k->stuck_ns ? keeper_sooner(look, k->stuck_ns) : look;
+    return now < k->nudge_ns ? keeper_sooner(look, k->nudge_ns) : look;
 }
 
 /* What is to do for the gang's next turn is found at the next look, which is at once. */
@@ -336,14 +374,21 @@ static uint64_t keeper_give_up(struct gate *gate, struct keeper *k, uint64_t now
     return gate_waited(gate) ? keeper_relent(gate, k, now) : now + KEEPER_TICK_NS;
 }
 
+static bool keeper_late(const struct gate *gate, const struct keeper *k, uint64_t now)
+{
+    return gate->gang && now >= k->closed_ns + KEEPER_LATE_NS && gang_crowded(gate->gang);
+}
+
 /* An end that was looked for closely in vain is so again only once something has been done. */
 static uint64_t keeper_drain(struct gate *gate, struct keeper *k)
 {
+    if (gate->gang && keeper_catch_up(gate, k))
+        return k->relent_ns;
     if (keeper_drained(gate, k))
         return keeper_pass(gate, k, true);
     uint64_t now = clock_now(), until = meter_busy_until(gate), due = meter_should_end(gate);
     bool may = closely_may(&ring_shared(gate->ring)->crowded_ns, now) && k->looked_ns < due;
-    if (now >= k->give_up_ns)
+    if (now >= k->give_up_ns || keeper_late(gate, k, now))
         return keeper_give_up(gate, k, now);
     if (may)
         ring_expect(gate->ring, k->token, until);
@@ -368,6 +413,8 @@ static uint64_t keeper_closing(struct gate *gate, struct keeper *k)
         return now + keeper_patient((now - k->closed_ns) / 16);
     }
     k->step = KEEPER_METERING;
+    if (gate->gang)
+        gang_closed(gate->gang, gate_count(gate) - k->submitted);
     return keeper_drain(gate, k);
 }
 
@@ -379,6 +426,8 @@ static uint64_t keeper_close(struct gate *gate, struct keeper *k, uint64_t token
     uint64_t until = meter_busy_until(gate);
     gate_close(gate, token);
     if (k->token != token) { /* not again, after having relented */
+        k->nudge_ns = 0;
+        k->nudges = 0;
         k->closed_ns = now;
         k->give_up_ns = keeper_later(slice_end, now) + segment_allowance(ring_shared(ring));
     }
@@ -556,6 +605,21 @@ static uint64_t keeper_busy_look(struct gate *gate, struct keeper *k, uint64_t n
     return wake <= now ? now : keeper_sooner(wake, tick);
 }
 
+/* How long the GPU is held without work. A gang's next turn costs as many hand-overs as it has
+ * GPUs, one after the other. */
+static uint64_t keeper_patience(const struct gate *gate)
+{
+    uint64_t patience = gate_patience(gate);
+    return gate->gang ? keeper_later(patience, KEEPER_TICK_NS) : patience;
+}
+
+/* Whether the gate is open for threads that the end of the turn may wait for, and some may still
+ * pass. */
+static bool keeper_relenting(const struct gate *gate, const struct keeper *k, uint64_t now)
+{
+    return now < k->relent_ns && atomic_load(&gate->counted) != 1;
+}
+
 /* Whether others of the gang wait for the end of its turn, or for news of this one's idleness. */
 static bool keeper_gang_wants(const struct gate *gate)
 {
@@ -566,7 +630,7 @@ static bool keeper_gang_wants(const struct gate *gate)
 static bool keeper_gang_ends(struct gate *gate, const struct keeper *k, uint64_t token,
                              uint64_t now)
 {
-    if (!gate->gang || (now < k->relent_ns && k->token == token))
+    if (!gate->gang || (k->token == token && keeper_relenting(gate, k, now)))
         return false;
     return gang_look(gate->gang, gate_waited(gate), true) != GANG_OPEN;
 }
@@ -589,7 +653,7 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
     bool active = keeper_active(gate, k);
     if (active && gate->gang)
         gang_idle(gate->gang, false);
-    if (now < k->relent_ns && k->token == token)
+    if (k->token == token && keeper_relenting(gate, k, now))
         return k->relent_ns;
     uint64_t due = keeper_due(gate, k, token, wanted, end);
     if (now >= due)
@@ -598,7 +662,7 @@ static uint64_t keeper_hold(struct gate *gate, struct keeper *k, uint64_t token)
         return keeper_close(gate, k, token, end);
     if ((!active || atomic_load(&gate->synced_ns)) && keeper_idle(gate, k, now)) {
         /* Alone it costs nothing to let go, but holding on would use up the limit. */
-        uint64_t leave = k->idle_ns + (wanted ? gate_patience(gate) : KEEPER_TICK_NS);
+        uint64_t leave = k->idle_ns + (wanted ? keeper_patience(gate) : KEEPER_TICK_NS);
         if (now < leave)
             return keeper_next(gate, now, wanted ? due : CLOCK_NEVER, leave);
         if (gate->gang && !gang_idle(gate->gang, true))
@@ -650,20 +714,26 @@ static uint64_t keeper_ask(struct gate *gate, struct keeper *k)
 static uint64_t keeper_open_gang(struct gate *gate, struct keeper *k, uint64_t token)
 {
     struct ring *ring = gate->ring;
+    if (ring_restart(ring, &token) != 1)
+        return clock_now();
+    gate_count_none(gate);
+    k->submitted = gate_count(gate);
+    gate->gang_open = true;
+    if (gate_waited(gate))
+        ring_poke(ring_shared(ring), ring->slot);
+    return clock_now() + KEEPER_TICK_NS;
+}
+
+/* The gang's turn is open, and no thread of this process has opened the gate in it. */
+static uint64_t keeper_stand_by(struct gate *gate, struct keeper *k, uint64_t token)
+{
+    struct ring *ring = gate->ring;
     uint64_t now = clock_now();
-    if (!gate->gang_open) {
-        if (ring_restart(ring, &token) != 1)
-            return now;
-        gate->gang_open = true;
-        if (gate_waited(gate))
-            ring_poke(ring_shared(ring), ring->slot);
-        return now + KEEPER_TICK_NS;
-    }
     uint64_t end = keeper_turn_end(gate, k, token);
     if (!ring_wanted(ring) && !ring_arm(ring, token, false) && !keeper_gang_wants(gate))
         return CLOCK_NEVER;
     ring_arm(ring, token, true);
-    if (now < end && !gang_idle(gate->gang, true))
+    if (now < end && !gang_idle(gate->gang, !gate_waited(gate)))
         return keeper_sooner(end, now + KEEPER_GANG_NS);
     gang_end(gate->gang);
     return keeper_close(gate, k, token, now);
@@ -679,9 +749,12 @@ static uint64_t keeper_gather(struct gate *gate, struct keeper *k, uint64_t toke
         k->gather_ns = now;
         ring_claim(ring, token);
     }
-    if (step == GANG_OPEN)
+    /* It may have opened for the others and end already: they may wait for what this one submits.
+     */
+    if ((step == GANG_OPEN || step == GANG_END) && !gate->gang_open)
         return keeper_open_gang(gate, k, token);
-    gate->gang_open = false;
+    if (step == GANG_OPEN)
+        return keeper_stand_by(gate, k, token);
     if (step != GANG_GATHER)
         return keeper_close(gate, k, token, now);
     if (now - k->gather_ns > most)

@@ -357,7 +357,8 @@ static uint64_t meter_look(struct gate *gate, uintptr_t key, uint64_t *give_up, 
     struct meter *meter = &gate->meter;
     uint64_t now = clock_now(), bound = meter_bound(gate), slice_end = meter_slice_end(gate);
     lock_take(&meter->lock);
-    uint64_t nap = meter_excess(meter, meter_find(meter, key), bound, slice_end, now);
+    uint64_t nap =
+        gate_counts(gate) ? 0 : meter_excess(meter, meter_find(meter, key), bound, slice_end, now);
     if (*give_up == 0 || meter->done_ns != *done) {
         *done = meter->done_ns;
         /* In a drain that is stuck its expected end means nothing; and the gate closes again soon.

@@ -21,7 +21,12 @@
  *     on: what one has on its GPU may wait for what another has not submitted yet, so a member that
  *     opens its gate for that takes back that it was drained. The word of the turn counts this, so
  *     that nobody ends the turn on an older view.
- *   5 A member whose allowance is used up ends the turn without waiting for the others.
+ *     So that there is little of that, each says how much it has submitted in the turn, and those
+ *     who are behind submit as much as the others have: the ranks of a job do the same things.
+ *   5 A member whose allowance is used up ends the turn without waiting for the others; so does one
+ *     that has waited for a while when a latecomer waits for a turn. One whose ring comes after all
+ *     that are held need not: it joins the turn, even one that ends, since the others may wait for
+ *     what it has not submitted yet.
  *
  * DEATH, at any line: the words stay; who waits for others looks every few milliseconds at the
  * locks and strikes the dead. A member that does not move keeps the others waiting no longer than
@@ -121,6 +126,8 @@ static void gang_clear(struct cuslice_gang_member *member)
     atomic_store(&member->held, 0);
     atomic_store(&member->idle, 0);
     atomic_store(&member->drained, 0);
+    atomic_store(&member->closed, 0);
+    atomic_store(&member->submitted, 0);
 }
 
 static struct cuslice_gang_member *gang_me(const struct gang *gang)
@@ -146,7 +153,8 @@ static int gang_seize(struct gang *gang, int fd, const uint8_t uuid[16])
             atomic_store(&member->pid, getpid());
             atomic_store(&member->sleep, i);
             atomic_store(&member->used, 1);
-            gang->me = i;
+            gang->me = gang->sleep = i;
+            memcpy(gang->uuid, uuid, sizeof gang->uuid);
             return 0;
         }
     return -ENOSPC;
@@ -193,13 +201,13 @@ bool gang_current(const struct gang *gang)
 
 const _Atomic uint32_t *gang_news_word(const struct gang *gang)
 {
-    uint32_t sleep = atomic_load(&gang_me(gang)->sleep);
-    return &gang->shared->member[sleep % CUSLICE_GANG_MEMBERS].wake;
+    return &gang->shared->member[gang->sleep].wake;
 }
 
 void gang_sleep_with(struct gang *gang, const struct gang *other)
 {
-    atomic_store(&gang_me(gang)->sleep, other->me);
+    gang->sleep = other->me;
+    atomic_store(&gang_me(gang)->sleep, gang->sleep);
 }
 
 /* This member's words, or those of the gang, have changed. */
@@ -328,8 +336,7 @@ static enum gang_step gang_look_away(struct gang *gang, uint64_t turn)
     struct gang_view view = gang_view(gang, turn);
     if (!view.wanted)
         return GANG_REST;
-    bool ending = atomic_load(&gang->shared->ending) == turn;
-    return ending || view.before || view.after || view.taken ? GANG_AWAY : GANG_ASK;
+    return view.before || view.after || view.taken ? GANG_AWAY : GANG_ASK;
 }
 
 static enum gang_step gang_look_holding(struct gang *gang, uint64_t turn)
@@ -342,25 +349,38 @@ static enum gang_step gang_look_holding(struct gang *gang, uint64_t turn)
     bool ending = atomic_load(&gang->shared->ending) == turn;
     if (held && held != turn)
         return GANG_OVER;
-    if (view.before || view.taken || (!held && (view.after || ending))) {
+    if (view.before || view.taken || (!held && view.after)) {
         atomic_store(&me->held, 0);
         return GANG_OVER;
     }
-    if (ending)
-        return GANG_END;
     if (!held) {
         atomic_store(&me->held, turn);
         gang_tell(gang);
         view = gang_view(gang, turn);
     }
+    if (ending)
+        return GANG_END;
     if (view.missing)
         return GANG_GATHER;
     gang->opened = turn;
     return GANG_OPEN;
 }
 
+/* Says again what a damaged file may have lost. */
+static void gang_heal(struct gang *gang)
+{
+    struct cuslice_gang_member *me = gang_me(gang);
+    if (memcmp(me->uuid, gang->uuid, sizeof me->uuid) != 0)
+        memcpy(me->uuid, gang->uuid, sizeof me->uuid);
+    if (atomic_load(&me->sleep) != gang->sleep)
+        atomic_store(&me->sleep, gang->sleep);
+    if (!gang_used(me))
+        atomic_store(&me->used, 1);
+}
+
 enum gang_step gang_look(struct gang *gang, bool wants, bool holds)
 {
+    gang_heal(gang);
     if (atomic_exchange(&gang_me(gang)->want, wants) == 0 && wants)
         gang_tell(gang);
     uint64_t turn = gang_turn(gang);
@@ -403,6 +423,30 @@ bool gang_resting(const struct gang *gang)
             return true;
     }
     return false;
+}
+
+void gang_closed(struct gang *gang, uint64_t submitted)
+{
+    struct cuslice_gang_member *me = gang_me(gang);
+    uint64_t held = atomic_load(&me->held);
+    uint64_t before = atomic_exchange(&me->submitted, submitted);
+    if (atomic_exchange(&me->closed, held) != held || before != submitted)
+        gang_tell(gang);
+}
+
+uint64_t gang_behind(const struct gang *gang)
+{
+    const struct cuslice_gang_member *me = gang_me(gang);
+    uint64_t turn = gang_turn(gang), mine = atomic_load(&me->submitted), most = mine;
+    for (unsigned i = 0; i < CUSLICE_GANG_MEMBERS; i++) {
+        const struct cuslice_gang_member *member = &gang->shared->member[i];
+        if (!gang_used(member) || atomic_load(&member->held) != turn ||
+            atomic_load(&member->closed) != turn)
+            continue;
+        uint64_t its = atomic_load(&member->submitted);
+        most = its > most ? its : most;
+    }
+    return most - mine;
 }
 
 bool gang_drained(struct gang *gang)

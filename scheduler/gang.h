@@ -15,7 +15,8 @@
 
 struct gang {
     struct cuslice_gang *shared;
-    unsigned me;
+    unsigned me, sleep; /* its place; that of the member on whose word it sleeps */
+    uint8_t uuid[16];
     uint64_t opened; /* the turn that is open for this member; 0 = none */
     uint64_t device; /* st_dev and st_ino of the file that is mapped */
     uint64_t inode;
@@ -66,6 +67,13 @@ bool gang_idle(struct gang *gang, bool idle);
 
 /* Whether another member has nothing to do, and so would like to know. */
 bool gang_resting(const struct gang *gang);
+
+/* This member's gate is closed in a turn that ends, after so many submissions in it. */
+void gang_closed(struct gang *gang, uint64_t submitted);
+
+/* How many submissions another member is ahead. What the ranks of a job do is alike: what another
+ * has on its GPU may wait for these. */
+uint64_t gang_behind(const struct gang *gang);
 
 /* This member's work has left the GPU. True once that is so of all, and the turn over: the token
  * may go on. Else again later. */

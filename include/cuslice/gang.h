@@ -34,7 +34,11 @@ struct cuslice_gang_member {
     CUSLICE_SHARED(uint64_t) held;
     CUSLICE_SHARED(uint64_t) idle;    /* number of the turn in which it has nothing to do */
     CUSLICE_SHARED(uint64_t) drained; /* number of the turn whose work has left its GPU */
-    uint64_t reserved[8];
+    /* number of the turn in which it has closed its gate, and its submissions in that turn up to
+     * then; these are written first */
+    CUSLICE_SHARED(uint64_t) closed;
+    CUSLICE_SHARED(uint64_t) submitted;
+    uint64_t reserved[6];
 };
 
 struct cuslice_gang {

@@ -33,6 +33,7 @@ const char run_help[] =
     "  --limit PERCENT      ceiling on the part of GPU time, 1 to 100 (CUSLICE_LIMIT)\n"
     "  --priority CLASS     high, normal or low (CUSLICE_PRIORITY)\n"
     "  --tenant NAME        join this tenant instead of a new one (CUSLICE_TENANT)\n"
+    "  --gang NAME          have this tenant's GPUs at the same time (CUSLICE_GANG)\n"
     "  --mode MODE          enforce, observe or off (CUSLICE_MODE)\n"
     "  --quantum TIME       slice length if this program makes the ring (CUSLICE_QUANTUM)\n"
     "  --allowance TIME     time to drain if it makes the ring (CUSLICE_ALLOWANCE)\n"
@@ -67,6 +68,7 @@ static const struct run_option run_options[] = {
     {"limit", "CUSLICE_LIMIT", "a percentage from 1 to 100, as 50, 50% or 12.5%"},
     {"priority", "CUSLICE_PRIORITY", "high, normal or low"},
     {"tenant", "CUSLICE_TENANT", "1 to 63 printable characters"},
+    {"gang", "CUSLICE_GANG", "1 to 63 printable characters"},
     {"mode", "CUSLICE_MODE", "enforce, observe or off"},
     {"quantum", "CUSLICE_QUANTUM", "a time from 1ms to 10s"},
     {"allowance", "CUSLICE_ALLOWANCE", "a time from 50ms to 60s"},

@@ -29,7 +29,7 @@ naming() {
     done
 }
 
-check 'include must depend on nothing' strays include/cuslice
+check 'include must depend on nothing' strays include/cuslice include
 check 'not below lib' strays lib include
 check 'not below scheduler' strays scheduler lib include
 check 'not below hooks' strays hooks scheduler lib include
