@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -97,8 +98,9 @@ static void process_caught(struct job *job)
 static pthread_t leaver;
 static bool leaver_cancelled;
 
-/* Whether a frame of the calling thread is the driver's, which nobody may leave like that. */
-static bool process_in_driver(void)
+/* Whether a frame of the calling thread is the driver's, or the one at `code` is a library's that
+ * may hold a lock there: nobody may leave these like that. */
+static bool process_inside(void *code)
 {
     void *frame[64];
     int n = backtrace(frame, 64);
@@ -107,14 +109,17 @@ static bool process_in_driver(void)
     for (int i = 0; i < n; i++)
         if (dladdr(frame[i], &info) && strstr(info.dli_fname, "libcuda.so"))
             return true;
-    return false;
+    return code && dladdr(code, &info) && strstr(info.dli_fname, "libcuslice");
 }
 
-/* In the thread that launches, wherever it is before or behind the driver. */
-static void process_on_nudge(int number)
+/* In the thread that launches: while it sleeps before the driver, or is behind it. */
+static void process_on_nudge(int number, siginfo_t *info, void *context)
 {
+    const ucontext_t *at = context;
+
     (void)number;
-    if (!process_in_driver())
+    (void)info;
+    if (!process_inside((void *)at->uc_mcontext.gregs[REG_RIP]))
         pthread_exit(NULL);
 }
 
@@ -122,11 +127,11 @@ static void process_on_nudge(int number)
  * answer then */
 static void process_leave(struct job *job)
 {
-    struct sigaction action = {.sa_handler = process_on_nudge};
+    struct sigaction action = {.sa_sigaction = process_on_nudge, .sa_flags = SA_SIGINFO};
 
     leaver = pthread_self();
     leaver_cancelled = !strcmp(job_text(job, 1, ""), "cancel");
-    process_in_driver(); /* loads what it needs */
+    process_inside(NULL); /* loads what it needs */
     sigaction(SIGUSR2, &action, NULL);
     job_answer(job, "%d", (int)worker_spin(NULL, job_number(job, 2, 0)));
     signal(SIGUSR2, SIG_IGN);

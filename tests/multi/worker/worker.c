@@ -160,15 +160,17 @@ static void worker_do(unsigned number, char *line)
 {
     static __thread struct job job;
     char text[sizeof job.answer + 16];
-    int length;
+    int length, cancel;
 
     worker_split(&job, line);
     worker_run(&job);
     length = snprintf(text, sizeof text, "%u %s\n", number, job.answer);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     pthread_mutex_lock(&output);
     if (write(STDOUT_FILENO, text, (size_t)length) != length)
         _exit(3);
     pthread_mutex_unlock(&output);
+    pthread_setcancelstate(cancel, NULL);
 }
 
 static void *worker_thread(void *arg)
