@@ -44,6 +44,7 @@
 #include "gate.h"
 #include "log.h"
 #include "meter.h"
+#include "notice.h"
 #include "outside.h"
 #include "real.h"
 #include "ring.h"
@@ -111,6 +112,7 @@ struct keeper {
     uint64_t submitted;               /* launches before the gang's turn */
     uint64_t nudge_ns;                /* when to let one more through, since others do not drain */
     unsigned nudges;
+    bool watches; /* whose holder is looked after */
     struct ring_watch watch;
 };
 
@@ -805,7 +807,8 @@ static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
     if ((asks && ring_waits(ring)) || k->passed != token || !ring_wanted(ring))
         return look;
     ring_watch(ring, &k->watch);
-    return keeper_sooner(look, clock_now() + RING_WATCH_NS);
+    k->watches = true;
+    return keeper_sooner(look, clock_now() + ring_watch_after(ring, &k->watch));
 }
 
 static uint64_t keeper_step(struct gate *gate)
@@ -814,6 +817,7 @@ static uint64_t keeper_step(struct gate *gate)
     struct ring *ring = gate->ring;
     uint64_t token = ring_token(ring);
     uint64_t lease = atomic_load(&gate->lease);
+    k->watches = false;
     if (!ring_holds(ring, token))
         return keeper_away(gate, k, token);
     keeper_overrunning(gate, k, true);
@@ -860,10 +864,12 @@ static void keeper_tend(struct gate *gate)
         return;
     if (ring_tend(gate->ring) != -ESTALE)
         return;
+    notice_drop(gate->ring);
     if (attach_move(gate) == 0)
         *k = (struct keeper){.published = k->published};
     else
         k->move_skip = k->move_wait = k->move_wait < 64 ? 2 * k->move_wait + 1 : 64;
+    notice_add(gate->ring);
 }
 
 /* ---- The loop ---- */
@@ -871,11 +877,16 @@ static void keeper_tend(struct gate *gate)
 #define KEEPER_WATCHES (GATE_DEVICES + 1)
 _Static_assert(KEEPER_WATCHES <= FUTEX_WATCH_MAX, "all is watched at once");
 
-/* Before Linux 5.16 one word at a time can be watched: with several devices that takes a look every
- * millisecond. */
-static void keeper_nap_till(const struct futex_watch *watch, unsigned n, uint64_t until)
+/* Beside news: that the clients die that got the token from here. Before Linux 5.16 one word at a
+ * time can be watched: with several devices that takes a look every millisecond. */
+static void keeper_nap_till(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned n, uint64_t until)
 {
-    if (n > 1 && futex_wait_many(watch, n, until) != -ENOSYS)
+    unsigned all = n;
+    for (unsigned i = 0; i < guest.gates && all < FUTEX_WATCH_MAX; i++)
+        if (keepers[i].watches &&
+            ring_watch_word(guest.gate[i].ring, keepers[i].passed, &watch[all]))
+            all++;
+    if (all > 1 && futex_wait_many(watch, all, until) != -ENOSYS)
         return;
     if (n > 1)
         until = keeper_sooner(until, clock_after(KEEPER_TICK_NS));
@@ -883,7 +894,7 @@ static void keeper_nap_till(const struct futex_watch *watch, unsigned n, uint64_
 }
 
 /* What has news for the keeper, as it stands before a look: the devices' words, and the gang's. */
-static unsigned keeper_watches(struct futex_watch watch[KEEPER_WATCHES])
+static unsigned keeper_watches(struct futex_watch watch[FUTEX_WATCH_MAX])
 {
     unsigned n = 0;
     const struct gang *gang = NULL;
@@ -900,12 +911,25 @@ static unsigned keeper_watches(struct futex_watch watch[KEEPER_WATCHES])
 }
 
 /* Sleeps, and learns how late a sleep ends. */
-static void keeper_nap(const struct futex_watch *watch, unsigned n, uint64_t until)
+static void keeper_nap(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned n, uint64_t until)
 {
     keeper_nap_till(watch, n, until);
     uint64_t now = clock_now();
     for (unsigned i = 0; now >= until && i < guest.gates; i++)
         closely_slept(&keepers[i].closely, until, now);
+}
+
+/* This thread lives as long as the process: its end is what others are told of. */
+static void keeper_notices(void)
+{
+    int rc = notice_begin();
+    if (rc < 0)
+        log_info("no-notice",
+                 "a robust list is refused here (%s): others find this process's death up to 4 ms "
+                 "later",
+                 strerror(-rc));
+    for (unsigned i = 0; i < guest.gates; i++)
+        notice_add(guest.gate[i].ring);
 }
 
 static void *keeper_main(void *unused)
@@ -917,8 +941,9 @@ static void *keeper_main(void *unused)
     prctl(PR_SET_TIMERSLACK, 1);
     if (REAL_HAS(cuThreadExchangeStreamCaptureMode))
         real.cuThreadExchangeStreamCaptureMode(&mode);
+    keeper_notices();
     while (!atomic_load(&keeper_stopping)) {
-        struct futex_watch watch[KEEPER_WATCHES];
+        struct futex_watch watch[FUTEX_WATCH_MAX];
         uint64_t until = tend;
         unsigned watches = keeper_watches(watch);
         for (unsigned i = 0; i < guest.gates; i++)
@@ -931,6 +956,8 @@ static void *keeper_main(void *unused)
         }
         keeper_nap(watch, watches, until);
     }
+    for (unsigned i = 0; i < guest.gates; i++)
+        notice_drop(guest.gate[i].ring);
     return NULL;
 }
 

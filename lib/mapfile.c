@@ -189,6 +189,22 @@ void *mapfile_map(int fd, size_t size, int *error)
     return memory;
 }
 
+void *mapfile_map_twin(int fd, size_t size, size_t span, int *error)
+{
+    int saved = errno;
+    void *memory = mmap(NULL, 2 * span, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    *error = memory == MAP_FAILED ? -errno : 0;
+    if (*error == 0 &&
+        mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        *error = -errno;
+        munmap(memory, 2 * span);
+    }
+    errno = saved;
+    return *error == 0 ? memory : NULL;
+}
+
 /* One operation on one byte; *found is the conflicting lock's type after F_OFD_GETLK. */
 static int mapfile_lock_call(int fd, uint64_t byte, int command, short type, short *found)
 {

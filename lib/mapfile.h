@@ -29,6 +29,10 @@ int mapfile_open(const char *path, struct stat *st);
  * reason in *error (-errno; error may be NULL). */
 void *mapfile_map(int fd, size_t size, int *error);
 
+/* The same, with private zero bytes behind it: `span` in all for the file, a multiple of the page
+ * size, and `span` for those. One munmap of both. */
+void *mapfile_map_twin(int fd, size_t size, size_t span, int *error);
+
 /* Takes the write lock on one byte for this open file description; -EAGAIN when another has it.
  * Never blocks. The lock lives as long as any descriptor or mapping made from the description. */
 int mapfile_lock(int fd, uint64_t byte);

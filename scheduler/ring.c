@@ -23,6 +23,8 @@
  *            D5 clear the mark that it is in use Revoker  V1 clear the holder's bit
  *            D6 unlock                                    V2 grant or free; V3 wake the holder
  *   Watcher  A1 (the holder's slot is empty) clear its bit, A2 grant or free
+ *   Keeper   N1 write my id to my death word     Kernel   N2 (that thread ends) mark it, wake one
+ *   Waiter   N3 (W4 ends by it) look at the lock, and again: a reaper once it is gone
  *
  * tests/model/ring.pml is these steps in Promela, tests/model/gate.pml those of the gate (E, C, O
  * in hooks/gate.c); `make check-model` visits every interleaving of them for a few clients, and
@@ -56,6 +58,16 @@
  * by another. A granter that saw the bit of a client which then left names an empty slot; the next
  * look moves the token on and clears the bit.
  *
+ * Notices. Nobody need wait for that look: who sleeps in W4, and the keeper that passed last, sleep
+ * on the holder's death word as well (notice.h). The kernel marks it (N2) as it begins to take the
+ * process apart, and drops the lock when that is done, so whoever is told looks at the lock at once
+ * and then at intervals of a quarter of the time since, until these are RING_WATCH_NS: not much
+ * later than it falls, however large the process was. Only the lock reaps. A notice is but one more
+ * reason for W4 to end, which it may at any time, so it can break nothing that is said here; a
+ * wrong one costs some thirty looks in a turn, with a sleep before each but the first. One sleeper
+ * is woken. If it is dead or stopped too, if it sleeps on the word of an earlier holder, or where
+ * there is no futex_waitv or no robust list, the looks above find what they find.
+ *
  * A holder that lives but does not move is revoked: slice, allowance and grace after its grant,
  * or allowance and grace after somebody began to wait if that is later. Only close looks in a row
  * blame, and the observer counts its own absences out (struct ring_watch), so that after a freeze
@@ -82,12 +94,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "class.h"
 #include "clock.h"
 #include "histogram.h"
 #include "limit.h"
 #include "log.h"
+#include "notice.h"
 #include "paging.h"
 #include "policy.h"
 #include "slot.h"
@@ -101,6 +115,10 @@
 #define RING_SOON_NS (5 * CLOCK_MS)
 /* A pass that is put off by more than this is told of again. */
 #define RING_AGAIN_NS CLOCK_MS
+/* The first looks at the lock of a holder that is said to be dead; later ones are further apart, by
+ * this part of the time since. */
+#define RING_TOLD_NS (20 * CLOCK_US)
+#define RING_TOLD_SHARE 4
 /* How often the expected time of a pass may move on while one waits for it closely. */
 #define RING_CLOSE_TRIES 32u
 
@@ -195,6 +213,7 @@ static int ring_enter(struct ring *ring, const struct tenant_spec *tenant)
         return slot;
     }
     ring->slot = (unsigned)slot;
+    atomic_store(&ring->notice, 0);
     ring->tenant = atomic_load(&ring_me(ring)->tenant) % CUSLICE_TENANTS;
     uint64_t token = ring_token(ring);
     unsigned holder = CUSLICE_TOKEN_HOLDER(token);
@@ -277,6 +296,7 @@ static void ring_heal(struct ring *ring, uint64_t now)
         atomic_fetch_or(&shared->attached[word], ring_bit(ring));
     if (atomic_load(&me->joined_ns) == 0)
         atomic_store(&me->joined_ns, now);
+    notice_heal(ring);
     if (!ring->pages && atomic_load(&me->slice_ns)) /* its debts would be larger than they can be */
         atomic_store(&me->slice_ns, 0);
     if (atomic_load(&me->last_grant_ns) > now) /* would never be this client's turn in its tenant */
@@ -388,12 +408,45 @@ static unsigned ring_rank(const struct ring *ring, uint64_t now)
 static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch,
                          uint64_t now);
 
+static bool ring_is_other(const struct ring *ring, unsigned holder)
+{
+    return holder < CUSLICE_SLOTS && holder != ring->slot;
+}
+
+/* Whether the holder of `token` is said to be dead. */
+static bool ring_noticed(const struct ring *ring, uint64_t token)
+{
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    return ring_is_other(ring, holder) && notice_given(&ring_shared(ring)->slot[holder]);
+}
+
+bool ring_watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word)
+{
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    return ring_is_other(ring, holder) && notice_word(&ring_shared(ring)->slot[holder], word);
+}
+
+/* N3 to N4: until the kernel has dropped the lock, or the notice has proved wrong. At once for a
+ * turn only once, whatever the word says. */
+static uint64_t ring_told_period(struct ring_watch *watch, uint64_t token, uint64_t now)
+{
+    if (watch->told != token) {
+        watch->told = token;
+        watch->told_ns = now;
+        return 0;
+    }
+    uint64_t period = (now - watch->told_ns) / RING_TOLD_SHARE;
+    return period < RING_TOLD_NS ? RING_TOLD_NS : period > RING_WATCH_NS ? RING_WATCH_NS : period;
+}
+
 /* The further back, the more seldom; but who finds the holder overdue looks closely, since only
  * close looks may blame, and those in front may have stopped too. */
-static uint64_t ring_watch_period(const struct ring *ring, const struct ring_watch *watch,
-                                  uint64_t token, uint64_t now)
+static uint64_t ring_watch_period(const struct ring *ring, struct ring_watch *watch, uint64_t token,
+                                  uint64_t now)
 {
     unsigned rank = ring_rank(ring, now);
+    if ((rank == 0 || watch->told == token) && ring_noticed(ring, token))
+        return ring_told_period(watch, token, now);
     uint64_t period = rank < 6 ? RING_WATCH_NS << rank : RING_FAR_WATCH_NS;
     if (CUSLICE_TOKEN_HOLDER(token) < CUSLICE_SLOTS && token == watch->token &&
         ring_overdue(ring_shared(ring), watch, now))
@@ -423,6 +476,27 @@ bool ring_waits(const struct ring *ring)
     return atomic_load(&ring_shared(ring)->waiting[ring->slot / 64]) & ring_bit(ring);
 }
 
+/* Sleeps until news or `until`, which is so near that the thread's timers must not be late. */
+static void ring_nap(const struct ring *ring, uint32_t news, uint64_t until)
+{
+    int slack = prctl(PR_GET_TIMERSLACK);
+    if (slack > 0)
+        prctl(PR_SET_TIMERSLACK, 1L);
+    futex_wait(&ring_me(ring)->wake, news, until);
+    if (slack > 0)
+        prctl(PR_SET_TIMERSLACK, (long)slack);
+}
+
+/* Sleeps until news, `until`, or a notice. */
+static int ring_sleep(const struct ring *ring, uint64_t token, uint32_t news, uint64_t until)
+{
+    struct futex_watch word[2] = {{&ring_me(ring)->wake, news, false}};
+    int rc = -ENOSYS;
+    if (ring_watch_word(ring, token, &word[1]))
+        rc = futex_wait_many(word, 2, until);
+    return rc == -ENOSYS ? futex_wait(word[0].word, news, until) : rc;
+}
+
 /* Its limit holds this client back: the token is no business of its own before `until`. */
 static void ring_wait_limit(struct ring *ring, uint32_t news, struct ring_watch *watch,
                             uint64_t until, uint64_t deadline_ns)
@@ -450,7 +524,14 @@ void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint6
     ring_rouse(ring);
     uint64_t look = now + ring_watch_period(ring, watch, token, now);
     watch->due_ns = look;
-    futex_wait(&ring_me(ring)->wake, news, look < deadline_ns ? look : deadline_ns); /* W4 */
+    bool known = ring_noticed(ring, token);
+    look = look < deadline_ns ? look : deadline_ns;
+    if (known && look < now + CLOCK_MS)
+        ring_nap(ring, news, look);
+    else
+        ring_sleep(ring, token, news, look); /* W4 */
+    if (!known && ring_noticed(ring, token))
+        ring_told_period(watch, token, clock_now());
     ring_watch(ring, watch);
 }
 
@@ -597,12 +678,12 @@ bool ring_wait_close(struct ring *ring)
     for (unsigned tries = 0; tries < RING_CLOSE_TRIES; tries++) {
         uint32_t news = ring_news(ring);
         uint64_t now = clock_now(), due = ring_due_time(ring, token, now);
-        if (ring_token(ring) != token || due == 0)
+        if (ring_token(ring) != token || due == 0 || ring_noticed(ring, token))
             return ring_token(ring) != token;
         uint64_t wake = closely_wake(&ring->closely, due);
         if (wake <= now)
             return ring_close_look(ring, token, due + CLOSELY_AFTER_NS);
-        if (futex_wait(&ring_me(ring)->wake, news, wake) == -ETIMEDOUT)
+        if (ring_sleep(ring, token, news, wake) == -ETIMEDOUT)
             closely_slept(&ring->closely, wake, clock_now());
     }
     return false;
@@ -775,6 +856,16 @@ static bool ring_revoke(struct ring *ring, uint64_t token, uint64_t now)
     return true;
 }
 
+/* What it was told of stays: a wrong notice is looked into once. */
+static void ring_watch_afresh(struct ring_watch *watch, uint64_t token, uint64_t now)
+{
+    *watch = (struct ring_watch){.token = token,
+                                 .since_ns = now,
+                                 .last_ns = now,
+                                 .told = watch->told,
+                                 .told_ns = watch->told_ns};
+}
+
 /* While only the holder itself wants the token, it may hold it as long as it likes. */
 static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch *watch,
                               unsigned holder, uint64_t now)
@@ -784,7 +875,7 @@ static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch 
     waiting[holder / 64] &= ~(UINT64_C(1) << (holder % 64));
     if (segment_first(waiting) < CUSLICE_SLOTS)
         return true;
-    *watch = (struct ring_watch){.token = watch->token, .since_ns = now, .last_ns = now};
+    ring_watch_afresh(watch, watch->token, now);
     return false;
 }
 
@@ -820,8 +911,14 @@ bool ring_watch(struct ring *ring, struct ring_watch *watch)
     uint64_t now = clock_now(), token = ring_token(ring);
     bool first = token != watch->token || watch->since_ns == 0;
     if (first)
-        *watch = (struct ring_watch){.token = token, .since_ns = now, .last_ns = now};
+        ring_watch_afresh(watch, token, now);
     return ring_watch_holder(ring, watch, first, now) || first;
+}
+
+uint64_t ring_watch_after(struct ring *ring, struct ring_watch *watch)
+{
+    uint64_t token = ring_token(ring);
+    return ring_noticed(ring, token) ? ring_told_period(watch, token, clock_now()) : RING_WATCH_NS;
 }
 
 int ring_tend(struct ring *ring)

@@ -29,6 +29,7 @@ struct ring {
     uint64_t expected_ns;     /* and when that was to be */
     _Atomic uint64_t left_ns; /* when it last passed the token on without wanting another turn */
     _Atomic uint64_t owed;    /* by how much it was behind then, in virtual time */
+    _Atomic uint32_t notice;  /* what its slot's death word says; 0: nothing (notice.h) */
     bool pages;               /* its memory may be paged out: its turns may be longer */
     struct lock ledger_lock;  /* threads of this process that collided near a cap, one at a time */
 };
@@ -41,6 +42,8 @@ struct ring_watch {
     uint64_t lost_ns; /* time in which the observer itself did not run */
     uint64_t due_ns;  /* when the next look was meant to be; 0: within RING_WATCH_NS */
     unsigned looks;   /* close ones in a row, none of them late */
+    uint64_t told;    /* the turn whose holder was said to be dead, and since when */
+    uint64_t told_ns;
 };
 
 /* Opens the GPU's ring and takes a slot; 0 or -errno as segment_open and slot_join. */
@@ -169,6 +172,13 @@ bool ring_arm(struct ring *ring, uint64_t token, bool armed);
 /* One look at the holder on behalf of those who wait: reaps it when dead (and with it those among
  * the waiting who died too), revokes it when overdue. True when the token moved. */
 bool ring_watch(struct ring *ring, struct ring_watch *watch);
+
+/* For who looks with ring_watch after a pass: the next look is due in so many nanoseconds. */
+uint64_t ring_watch_after(struct ring *ring, struct ring_watch *watch);
+
+/* The word to sleep on besides its own for a notice that the holder of `token` is dead; false when
+ * none is to come. */
+bool ring_watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word);
 
 /* Once a second: whether the ring's file still has its name (else -ESTALE), and whether the next
  * client in the ring is dead (then it is reaped). */

@@ -67,6 +67,12 @@ int segment_check(const struct cuslice_segment *shared, uint64_t size, const cha
     return *why ? -EPROTO : 0;
 }
 
+size_t segment_span(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (sizeof(struct cuslice_segment) + page - 1) / page * page;
+}
+
 static int segment_map(struct segment *s)
 {
     struct stat st;
@@ -81,10 +87,10 @@ static int segment_map(struct segment *s)
                   s->path, (long long)st.st_size, sizeof *s->shared);
         return -EPROTO;
     }
-    s->shared = mapfile_map(s->fd, sizeof *s->shared, &error);
+    s->shared = mapfile_map_twin(s->fd, sizeof *s->shared, segment_span(), &error);
     if (!s->shared)
         return error;
-    if (madvise(s->shared, sizeof *s->shared, MADV_DONTFORK) < 0)
+    if (madvise(s->shared, 2 * segment_span(), MADV_DONTFORK) < 0)
         return -errno;
     s->device = st.st_dev;
     s->inode = st.st_ino;
@@ -142,7 +148,7 @@ int segment_open_private(struct segment *s, const struct segment_spec *spec)
 void segment_close(struct segment *s)
 {
     if (s->shared)
-        munmap(s->shared, sizeof *s->shared);
+        munmap(s->shared, s->private_copy ? sizeof *s->shared : 2 * segment_span());
     if (s->fd >= 0)
         close(s->fd);
     s->shared = NULL;

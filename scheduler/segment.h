@@ -7,6 +7,7 @@
 #define CUSLICE_SCHEDULER_SEGMENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cuslice/segment.h"
@@ -47,6 +48,16 @@ int segment_open(struct segment *segment, const char *directory, const struct se
 
 /* A ring for this process alone, in anonymous memory that forked children find wiped. */
 int segment_open_private(struct segment *segment, const struct segment_spec *spec);
+
+/* How far private memory of the same size lies behind an opened ring's: one distance for all rings
+ * of a process (not for segment_open_private's). What belongs to a shared word and is no business
+ * of others can lie there. */
+size_t segment_span(void);
+
+static inline void *segment_twin(const void *shared)
+{
+    return (char *)shared + segment_span();
+}
 
 /* Unmaps. Nobody may use the segment any more. */
 void segment_close(struct segment *segment);

@@ -133,6 +133,7 @@ static void slot_clear(struct cuslice_segment *shared, unsigned slot)
     atomic_store(&s->paged, 0);
     atomic_store(&s->slice_ns, 0);
     atomic_store(&s->changes, 0);
+    atomic_store(&s->death, 0);
     if (atomic_load(&s->joined_ns))
         atomic_store(&shared->last_left_ns, now);
     atomic_store(&s->tenant, CUSLICE_TENANTS);

@@ -13,6 +13,7 @@ ROUNDS = {False: 5, True: 3}  # on the simulated device, on hardware
 SWITCHES = ("0", "100us")
 
 HANDOVER_ROUNDS, HANDOVER_COUNT, HANDOVER_WORK_US = 6, 400, 100
+DEATH_ROUNDS, DEATH_COUNT, DEATH_MIB, DEATH_LIMIT = 5, 16, (0, 64), 1.5
 
 ASKED = {"a": 50, "b": 30, "c": 20}
 # Two clients' memory and a device that has room for one, in MiB; long enough for some turns.
@@ -104,6 +105,40 @@ def measure_handover(stage, report):
     for name, part in (("median", 0.5), ("99th percentile", 0.99)):
         report.add("pass to claim, %s" % name, "µs", [percentile(r["ring"], part) for r in rounds],
                    [percentile(r["futex"], part) for r in rounds], "ratio")
+
+
+# ---- Death ---------------------------------------------------------------------------------------
+
+def death_medians(stage, cpu_pair, mib):
+    """Microseconds by way: the median of one round."""
+    found = {}
+    text = output([stage.program("death"), stage.directory(), str(cpu_pair[0]), str(cpu_pair[1]),
+                   str(DEATH_COUNT), str(mib)])
+    for line in text.splitlines():
+        way, ns = line.split()
+        found.setdefault(way, []).append(int(ns) / 1000)
+    return {way: percentile(values, 0.5) for way, values in found.items()}
+
+
+def measure_death(stage, report):
+    """Small processes and larger ones, since a lock falls when the kernel has taken its holder apart."""
+    cpus = sorted(os.sched_getaffinity(0))
+    pair = (cpus[0], cpus[1 % len(cpus)])
+    got = {mib: [death_medians(stage, pair, mib) for _ in range(DEATH_ROUNDS)] for mib in DEATH_MIB}
+    title = "the holder is killed, until its successor runs"
+
+    def add(mib, ours, yardstick, limit=None):
+        report.add("%s, holder of %s" % ("told" if ours == "ring" else "by looks alone",
+                                         "%d MiB" % mib if mib else "little memory"), "µs",
+                   [r[ours] for r in got[mib]], [r[yardstick] for r in got[mib]], "ratio", limit)
+
+    report.part(title, "the kernel wakes who is blocked on such a lock")
+    for mib in DEATH_MIB:
+        add(mib, "ring", "lock", DEATH_LIMIT)
+        add(mib, "looks", "lock")
+    report.part(title + " (the same)", "a robust futex, which no dead process's memory delays")
+    for mib in DEATH_MIB:
+        add(mib, "ring", "robust")
 
 
 # ---- Throughput, and the hand-over as the device sees it -----------------------------------------

@@ -203,7 +203,13 @@ struct cuslice_slot {
     /* Calls that change how much of the device is in use without the books telling when: begun in
      * the upper half, ended in the lower one. Unequal: no difference is taken meanwhile. */
     CUSLICE_SHARED(uint64_t) changes;
-    uint64_t reserved2[18];
+    /* Hint: futex; the id of the owner's thread whose end the kernel tells of, as its namespace
+     * sees it, and the bit that somebody may wait; 0 = it does not tell. The kernel writes it too,
+     * in its owner's name, when that thread ends (scheduler/notice.c); order: seq_cst; stale: its
+     * death is found by the next look, or looks at its lock find it alive */
+    CUSLICE_SHARED(uint32_t) death;
+    uint32_t pad0;
+    uint64_t reserved2[17];
     struct cuslice_books books;
 };
 
@@ -299,6 +305,7 @@ CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, pending) == 72);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, tenant) == 128);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, pid) == 160);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, command) == 192);
+CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, death) == 240);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_slot, books) == 384);
 CUSLICE_LAYOUT_ASSERT(sizeof(struct cuslice_slot) == 512);
 CUSLICE_LAYOUT_ASSERT(offsetof(struct cuslice_segment, quantum_ns) == 128);

@@ -21,6 +21,7 @@
  * -DTIMERS=0    the timed end of a waiter's sleep (W4) is not there: no wake-up may need it
  * -DTIMERS=1    it fires when nobody runs any more, the slowest that a timer can be, and
  *               -DEAGER=n so many times earlier; -DREVOKES=n: so many holders that live are revoked
+ * -DNOTICE      it also ends at any time while the holder is dead (N2); a wrong notice is an EAGER
  */
 #ifndef CLIENTS
 #define CLIENTS 3
@@ -435,6 +436,10 @@ asleep: if
 #if EAGER
         :: atomic { thread[me] == SLEEPS && eager > 0 -> eager--; thread[me] = RUNS;
                 news[me] = false; reads[me] = false }
+#endif
+#ifdef NOTICE
+        :: atomic { thread[me] == SLEEPS && token != NOBODY && token != me && DEAD_SLOT(token) ->
+                thread[me] = RUNS; news[me] = false; reads[me] = false }            /* N2 */
 #endif
         fi;
 #if TIMERS

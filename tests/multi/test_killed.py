@@ -3,6 +3,7 @@
 stays exclusive, and children that a dead parent left do not keep its place."""
 # timeout: 120
 import os
+import struct
 import sys
 
 sys.dont_write_bytecode = True
@@ -51,6 +52,43 @@ def check_holder():
         check(late[-1] < BOUND + NOISE, "worst %.2f ms" % (late[-1] / MS))
         equal(place.gpu()["reaped"], ROUNDS, "clients reaped")
         equal(len(place.gpu()["clients"]), 1, "clients left")
+
+
+# Of include/cuslice/segment.h.
+SLOT_AT, SLOT_BYTES, PID_AT, DEATH_AT = 1920, 512, 160, 240
+WAITERS, DIED = 1 << 31, 1 << 30
+
+
+def slot_words(place):
+    """Process and death word of each slot that names a process, in the ring's file itself."""
+    with open(place.ring_file(), "rb") as file:
+        ring = file.read()
+    slots = [ring[SLOT_AT + i * SLOT_BYTES:][:SLOT_BYTES] for i in range(256)]
+    pairs = [(struct.unpack_from("<i", s, PID_AT)[0], struct.unpack_from("<I", s, DEATH_AT)[0])
+             for s in slots]
+    return {pid: word for pid, word in pairs if pid}
+
+
+def keeper(pid):
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/comm" % (pid, task), encoding="utf-8") as file:
+            if file.read().strip() == "cuslice":
+                return int(task)
+    raise AssertionError("%d has no keeper" % pid)
+
+
+def check_word():
+    """A client's word names its keeper; one that leaves takes it back, one that is killed cannot, and
+    the kernel marks it."""
+    with farm.Farm() as place:
+        leaver, victim = place.worker("leaver"), place.worker("victim")
+        for worker in (leaver, victim):
+            worker.ok("spin 1000")
+            equal(slot_words(place)[worker.pid], WAITERS | keeper(worker.pid), worker.tag + "'s word")
+        leaver.end()
+        equal(slot_words(place)[leaver.pid], 0, "the word of one that has left")
+        victim.kill()
+        equal(slot_words(place)[victim.pid], WAITERS | DIED, "the word of the killed")
 
 
 def check_any_moment():
@@ -115,4 +153,4 @@ def orphans(how):
                 os.kill(child, 9)
 
 
-farm.run(check_holder, check_any_moment, check_orphans)
+farm.run(check_word, check_holder, check_any_moment, check_orphans)

@@ -299,6 +299,32 @@ static void test_lock_lives_with_mapping(void)
     unlink(path);
 }
 
+/* What lies behind a twin's file is private, and the file is the file. */
+static void test_twin(void)
+{
+    uint32_t seed = 7;
+    int fd = mapfile_create(path, SIZE, 0600, fill, &seed), error = 1;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), span = (SIZE + page - 1) / page * page;
+    char *one = mapfile_map_twin(fd, SIZE, span, &error);
+    char *two = mapfile_map_twin(fd, SIZE, span, &error);
+
+    REQUIRE(fd >= 0 && one && two && error == 0);
+    one[0] = 1;
+    CHECK_EQ(two[0], 1);
+    two[0] = 2;
+    CHECK_EQ(one[0], 2);
+    CHECK_EQ(one[span], 0);
+    CHECK_EQ(one[2 * span - 1], 0);
+    one[span] = 3;
+    CHECK_EQ(two[span], 0);
+    munmap(one, 2 * span);
+    munmap(two, 2 * span);
+    close(fd);
+    CHECK(mapfile_map_twin(-1, SIZE, span, &error) == NULL);
+    CHECK_EQ(error, -EBADF);
+    unlink(path);
+}
+
 /* The holder of the test below: locks byte 3, says so, and waits to be killed. */
 static void hold(int ready, bool keep_fork)
 {
@@ -416,6 +442,7 @@ static void run_all(const char *parent)
     TEST(test_without_proc);
     TEST(test_locks);
     TEST(test_lock_lives_with_mapping);
+    TEST(test_twin);
     TEST(test_killed_holder);
     TEST(test_same);
     TEST(test_directory);
