@@ -266,6 +266,7 @@ static uint64_t keeper_pass(struct gate *gate, struct keeper *k, bool drained)
     int rc = ring_pass(ring, &token, wants);
     k->passed = ring_token(ring);
     k->watch = (struct ring_watch){0};
+    k->watches = rc == 0;
     if (gate->gang)
         return keeper_passed_gang(gate, k);
     if (rc == 1)

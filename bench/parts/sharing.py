@@ -125,18 +125,16 @@ def measure_death(stage, report):
     cpus = sorted(os.sched_getaffinity(0))
     pair = (cpus[0], cpus[1 % len(cpus)])
     got = {mib: [death_medians(stage, pair, mib) for _ in range(DEATH_ROUNDS)] for mib in DEATH_MIB}
-    title = "the holder is killed, until its successor runs"
 
     def add(mib, ours, yardstick, limit=None):
         report.add("%s, holder of %s" % ("told" if ours == "ring" else "by looks alone",
                                          "%d MiB" % mib if mib else "little memory"), "µs",
                    [r[ours] for r in got[mib]], [r[yardstick] for r in got[mib]], "ratio", limit)
 
-    report.part(title, "the kernel wakes who is blocked on such a lock")
     for mib in DEATH_MIB:
         add(mib, "ring", "lock", DEATH_LIMIT)
         add(mib, "looks", "lock")
-    report.part(title + " (the same)", "a robust futex, which no dead process's memory delays")
+    report.part("the same beside a robust futex", "a robust futex, which comes before the lock falls")
     for mib in DEATH_MIB:
         add(mib, "ring", "robust")
 

@@ -51,6 +51,9 @@ def moves(words, change):
         moved = farm.now()
         for loop in loops:
             equal(farm.numbers(loop.result(farm.SOON))[0], 0, words + ": launches")
+        for worker in (a, b):
+            equal(farm.death_words(place)[worker.pid], farm.WAITERS | farm.keeper(worker.pid),
+                  words + ": what the kernel tells of in the new ring")
         commands = [c for c in place.trace().commands() if c.submit > moved + 200 * farm.MS]
         for overlap in farm.overlaps(commands)[:3]:
             check(False, words + ": not exclusive in the new ring: " + farm.describe(overlap))

@@ -8,6 +8,7 @@ import collections
 import concurrent.futures
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -192,6 +193,31 @@ def keeper_wakes(pid):
         if fields["Name"] == "cuslice":
             return int(fields["voluntary_ctxt_switches"])
     raise AssertionError("no thread of cuslice")
+
+
+# Of include/cuslice/segment.h.
+SLOT_AT, SLOT_BYTES, JOINED_AT, PID_AT, DEATH_AT = 1920, 512, 136, 160, 240
+WAITERS, DIED = 1 << 31, 1 << 30
+
+
+def death_words(place):
+    """Process and death word of each slot that names a process, in the ring's file itself; where one
+    has had several, of the one that is in use."""
+    with open(place.ring_file(), "rb") as file:
+        ring = file.read()
+    slots = [ring[SLOT_AT + i * SLOT_BYTES:][:SLOT_BYTES] for i in range(256)]
+    slots.sort(key=lambda s: s[JOINED_AT:JOINED_AT + 8] != bytes(8))
+    pairs = [(struct.unpack_from("<i", s, PID_AT)[0], struct.unpack_from("<I", s, DEATH_AT)[0])
+             for s in slots]
+    return {pid: word for pid, word in pairs if pid}
+
+
+def keeper(pid):
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/comm" % (pid, task), encoding="utf-8") as file:
+            if file.read().strip() == "cuslice":
+                return int(task)
+    raise AssertionError("%d has no keeper" % pid)
 
 
 class Farm:

@@ -3,7 +3,6 @@
 stays exclusive, and children that a dead parent left do not keep its place."""
 # timeout: 120
 import os
-import struct
 import sys
 
 sys.dont_write_bytecode = True
@@ -54,29 +53,6 @@ def check_holder():
         equal(len(place.gpu()["clients"]), 1, "clients left")
 
 
-# Of include/cuslice/segment.h.
-SLOT_AT, SLOT_BYTES, PID_AT, DEATH_AT = 1920, 512, 160, 240
-WAITERS, DIED = 1 << 31, 1 << 30
-
-
-def slot_words(place):
-    """Process and death word of each slot that names a process, in the ring's file itself."""
-    with open(place.ring_file(), "rb") as file:
-        ring = file.read()
-    slots = [ring[SLOT_AT + i * SLOT_BYTES:][:SLOT_BYTES] for i in range(256)]
-    pairs = [(struct.unpack_from("<i", s, PID_AT)[0], struct.unpack_from("<I", s, DEATH_AT)[0])
-             for s in slots]
-    return {pid: word for pid, word in pairs if pid}
-
-
-def keeper(pid):
-    for task in os.listdir("/proc/%d/task" % pid):
-        with open("/proc/%d/task/%s/comm" % (pid, task), encoding="utf-8") as file:
-            if file.read().strip() == "cuslice":
-                return int(task)
-    raise AssertionError("%d has no keeper" % pid)
-
-
 def check_word():
     """A client's word names its keeper; one that leaves takes it back, one that is killed cannot, and
     the kernel marks it."""
@@ -84,11 +60,12 @@ def check_word():
         leaver, victim = place.worker("leaver"), place.worker("victim")
         for worker in (leaver, victim):
             worker.ok("spin 1000")
-            equal(slot_words(place)[worker.pid], WAITERS | keeper(worker.pid), worker.tag + "'s word")
+            equal(farm.death_words(place)[worker.pid], farm.WAITERS | farm.keeper(worker.pid),
+                  worker.tag + "'s word")
         leaver.end()
-        equal(slot_words(place)[leaver.pid], 0, "the word of one that has left")
+        equal(farm.death_words(place)[leaver.pid], 0, "the word of one that has left")
         victim.kill()
-        equal(slot_words(place)[victim.pid], WAITERS | DIED, "the word of the killed")
+        equal(farm.death_words(place)[victim.pid], farm.WAITERS | farm.DIED, "the word of the killed")
 
 
 def check_any_moment():
