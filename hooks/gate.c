@@ -361,13 +361,14 @@ static enum gate_look gate_try(struct gate *gate, struct ring *ring)
 
 /* Woken while the holder is about to pass: one thread of this process looks closely, so that the
  * GPU need not wait for a wake-up. True when the token moved. */
-static bool gate_look_closely(struct gate *gate, struct ring *ring, struct gate_mark *mark)
+static bool gate_look_closely(struct gate *gate, struct ring *ring, struct ring_watch *watch,
+                              struct gate_mark *mark)
 {
     bool looking = false;
     if (!atomic_compare_exchange_strong(&gate->looking, &looking, true))
         return false;
     mark->looks = true;
-    bool moved = ring_wait_close(ring);
+    bool moved = ring_wait_close(ring, watch);
     atomic_store(&gate->unsaid, moved);
     atomic_store(&gate->looking, false);
     mark->looks = false;
@@ -406,7 +407,7 @@ static void gate_take(struct gate *gate, struct gate_mark *mark)
             break;
         if (!guest_attached())
             ring_unwant(ring, &token);
-        else if (look == GATE_WAIT && !(alerted && gate_look_closely(gate, ring, mark)))
+        else if (look == GATE_WAIT && !(alerted && gate_look_closely(gate, ring, &watch, mark)))
             ring_wait(ring, news, &watch, clock_after(CLOCK_S));
         gate_say(gate, &wait, clock_now());
     }

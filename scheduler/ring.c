@@ -426,7 +426,7 @@ bool ring_watch_word(const struct ring *ring, uint64_t token, struct futex_watch
     return ring_is_other(ring, holder) && notice_word(&ring_shared(ring)->slot[holder], word);
 }
 
-/* N3 to N4: until the kernel has dropped the lock, or the notice has proved wrong. At once for a
+/* N3: until the kernel has dropped the lock, or the notice has proved wrong. At once for a
  * turn only once, whatever the word says. */
 static uint64_t ring_told_period(struct ring_watch *watch, uint64_t token, uint64_t now)
 {
@@ -670,7 +670,7 @@ static uint64_t ring_due_time(const struct ring *ring, uint64_t token, uint64_t 
                                                                                               : 0;
 }
 
-bool ring_wait_close(struct ring *ring)
+bool ring_wait_close(struct ring *ring, struct ring_watch *watch)
 {
     uint64_t token = ring_token(ring);
     if (ring_holds(ring, token) || !closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
@@ -678,8 +678,12 @@ bool ring_wait_close(struct ring *ring)
     for (unsigned tries = 0; tries < RING_CLOSE_TRIES; tries++) {
         uint32_t news = ring_news(ring);
         uint64_t now = clock_now(), due = ring_due_time(ring, token, now);
-        if (ring_token(ring) != token || due == 0 || ring_noticed(ring, token))
+        if (ring_token(ring) != token || due == 0)
             return ring_token(ring) != token;
+        if (ring_noticed(ring, token)) { /* the one wake-up of it may have been this thread's */
+            ring_told_period(watch, token, now);
+            return false;
+        }
         uint64_t wake = closely_wake(&ring->closely, due);
         if (wake <= now)
             return ring_close_look(ring, token, due + CLOSELY_AFTER_NS);

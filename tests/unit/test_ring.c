@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "notice.h"
 #include "policy.h"
 #include "room.h"
 #include "slot.h"
@@ -671,17 +672,25 @@ static void test_expecting(void)
 /* Without a time to look for, or on crowded CPUs, there is no close look. */
 static void test_nothing_to_look_for(void)
 {
+    struct ring_watch watch = {0};
+
     begin();
     uint64_t token = take(&a);
     ring_want(&b);
-    CHECK(!ring_wait_close(&b)); /* nothing said */
+    CHECK(!ring_wait_close(&b, &watch)); /* nothing said */
     ring_expect(&a, token, room_clock() - MS);
-    CHECK(!ring_wait_close(&b)); /* long past */
+    CHECK(!ring_wait_close(&b, &watch)); /* long past */
     ring_expect(&a, token, room_clock() + CLOCK_S);
-    CHECK(!ring_wait_close(&b)); /* far off */
+    CHECK(!ring_wait_close(&b, &watch)); /* far off */
     ring_expect(&a, token, room_clock());
     shared->crowded_ns = room_clock() + MS;
-    CHECK(!ring_wait_close(&b)); /* crowded */
+    CHECK(!ring_wait_close(&b, &watch)); /* crowded */
+    shared->crowded_ns = 0;
+    ring_expect(&a, token, room_clock() + 4 * MS);
+    CHECK_EQ(watch.told, 0);
+    ring_me(&a)->death = FUTEX_WAITERS | FUTEX_OWNER_DIED; /* its pass will not come */
+    CHECK(!ring_wait_close(&b, &watch));
+    CHECK_EQ(watch.told, token);
     CHECK_EQ(shared->close_ns, 0);
     CHECK_EQ(ring_me(&b)->looking, 0);
     end();
@@ -702,13 +711,15 @@ static void test_overrun_counts_for_the_limit(void)
 /* A thread at the gate that its own process has closed does not look for its own pass. */
 static void test_no_look_at_itself(void)
 {
+    struct ring_watch watch = {0};
+
     begin();
     clock_fake(NULL);
     uint64_t token = take(&a);
     ring_want(&b);
     ring_want(&a);
     ring_expect(&a, token, clock_after(CLOCK_MS));
-    CHECK(!ring_wait_close(&a));
+    CHECK(!ring_wait_close(&a, &watch));
     CHECK_EQ(shared->close_ns, 0);
     end();
 }
@@ -736,8 +747,9 @@ static void test_looking(void)
 
 static void *look_closely(void *arg)
 {
+    struct ring_watch watch = {0};
     bool *seen = arg;
-    *seen = ring_wait_close(&b);
+    *seen = ring_wait_close(&b, &watch);
     return NULL;
 }
 
