@@ -65,11 +65,11 @@ static struct context *contexts_add(CUcontext handle, CUdevice device)
     }
     struct gate *gate = gate_of_device(device);
     unsigned number = gate ? (unsigned)(gate - guest.gate) : 0;
-    *context = (struct context){.handle = handle,
-                                .device = device,
+    *context = (struct context){.device = device,
                                 .gate = gate,
                                 .whose = allocs_whose(number, contexts_number(context)),
                                 .primary = contexts_primary(handle, device)};
+    context->handle = handle;
     footprint_opened(context);
     return context;
 }
@@ -89,14 +89,9 @@ CUresult contexts_current(CUcontext *handle)
     return rc;
 }
 
-struct context *contexts_note(void)
+static struct context *contexts_note_new(CUcontext handle)
 {
-    CUcontext handle = NULL;
     CUdevice device;
-    if (contexts_current(&handle) != CUDA_SUCCESS || !handle)
-        return NULL;
-    if (contexts_known(handle))
-        return contexts_last.record;
     if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
     lock_take(&guest.driver_lock);
@@ -105,9 +100,25 @@ struct context *contexts_note(void)
     if (new)
         context->noted = true;
     lock_put(&guest.driver_lock);
-    contexts_last = (struct contexts_last){handle, context};
     if (new)
         footprint_noted(context);
+    return context;
+}
+
+/* One that has a record already is found without the lock, which the keeper may hold while it is
+ * blocked in the driver: a thread that changes between contexts does not wait for that. */
+struct context *contexts_note(void)
+{
+    CUcontext handle = NULL;
+    if (contexts_current(&handle) != CUDA_SUCCESS || !handle)
+        return NULL;
+    if (contexts_known(handle))
+        return contexts_last.record;
+    struct context *context = contexts_find(handle);
+    if (!context || !context->noted)
+        context = contexts_note_new(handle);
+    if (context)
+        contexts_last = (struct contexts_last){handle, context};
     return context;
 }
 

@@ -17,17 +17,17 @@ struct gate;
 #define CONTEXTS_MAX 64u
 
 struct context {
-    CUcontext handle; /* NULL = free place */
+    CUcontext _Atomic handle; /* NULL = free place; comes after the rest */
     struct gate *gate;
     uint32_t whose; /* allocs_whose of what goes with it */
     CUdevice device;
     bool primary;
-    bool noted;       /* a thread has had it current: what it costs was looked at */
-    unsigned closing; /* hooked destroy, reset or release calls under way */
-    uint64_t within;  /* charged for what it holds besides itself (footprint.c) */
-    bool faulted;     /* its calls fail for good: counts as drained */
-    bool draining;    /* drain_event has been recorded in this drain */
-    bool plain_drain; /* no cuCtxRecordEvent here: the collector stands for all streams */
+    bool _Atomic noted; /* a thread has had it current: what it costs was looked at */
+    unsigned closing;   /* hooked destroy, reset or release calls under way */
+    uint64_t within;    /* charged for what it holds besides itself (footprint.c) */
+    bool faulted;       /* its calls fail for good: counts as drained */
+    bool draining;      /* drain_event has been recorded in this drain */
+    bool plain_drain;   /* no cuCtxRecordEvent here: the collector stands for all streams */
     CUevent drain_event;
     CUstream collector; /* of ours, non-blocking: waits for what a plain drain must cover */
     CUevent marker[METER_MARKERS]; /* made when first used */
