@@ -246,7 +246,7 @@ static uint64_t keeper_passed_gang(struct gate *gate, struct keeper *k)
 {
     gang_passed(gate->gang);
     k->gather_ns = 0;
-    return 0;
+    return clock_now();
 }
 
 /* The drain is over, one way or the other. */
