@@ -50,10 +50,8 @@ static int onlooker_map(struct onlooker *onlooker, const struct status_file *fil
 }
 
 static int onlooker_enter(struct onlooker *onlooker, const struct status_file *file,
-                          const uint8_t uuid[16], const char *key)
+                          const char *key)
 {
-    if (memcmp(file->segment->uuid, uuid, sizeof file->segment->uuid) != 0)
-        return -EPROTO;
     int rc = onlooker_map(onlooker, file);
     if (rc < 0)
         return rc;
@@ -77,7 +75,7 @@ int onlooker_open(struct onlooker *onlooker, const char *directory, const uint8_
     int rc = status_open(onlooker->ring.segment.path, &file, reason, sizeof reason);
     if (rc < 0)
         return rc;
-    rc = onlooker_enter(onlooker, &file, uuid, key);
+    rc = onlooker_enter(onlooker, &file, key);
     status_close(&file);
     return rc;
 }

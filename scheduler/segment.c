@@ -53,7 +53,8 @@ static int segment_fill(void *memory, size_t size, void *arg)
     return 0;
 }
 
-int segment_check(const struct cuslice_segment *shared, uint64_t size, const char **why)
+int segment_check(const struct cuslice_segment *shared, uint64_t size, const uint8_t uuid[16],
+                  const char **why)
 {
     *why = NULL;
     if (size < sizeof shared->magic + sizeof shared->version || shared->magic != CUSLICE_MAGIC)
@@ -64,6 +65,8 @@ int segment_check(const struct cuslice_segment *shared, uint64_t size, const cha
         *why = "its size is wrong";
     else if (shared->fingerprint != CUSLICE_FINGERPRINT)
         *why = "its layout differs";
+    else if (memcmp(shared->uuid, uuid, sizeof shared->uuid) != 0)
+        *why = "it is another GPU's";
     return *why ? -EPROTO : 0;
 }
 
@@ -73,7 +76,7 @@ size_t segment_span(void)
     return (sizeof(struct cuslice_segment) + page - 1) / page * page;
 }
 
-static int segment_map(struct segment *s)
+static int segment_map(struct segment *s, const uint8_t uuid[16])
 {
     struct stat st;
     const char *why;
@@ -94,7 +97,7 @@ static int segment_map(struct segment *s)
         return -errno;
     s->device = st.st_dev;
     s->inode = st.st_ino;
-    if (segment_check(s->shared, (uint64_t)st.st_size, &why) < 0) {
+    if (segment_check(s->shared, (uint64_t)st.st_size, uuid, &why) < 0) {
         log_error("ring-foreign", "%s is not used: %s", s->path, why);
         return -EPROTO;
     }
@@ -126,7 +129,7 @@ int segment_open(struct segment *s, const char *directory, const struct segment_
         return rc;
     }
     s->fd = rc;
-    rc = segment_map(s);
+    rc = segment_map(s, spec->uuid);
     if (rc < 0)
         segment_close(s);
     return rc;

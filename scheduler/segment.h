@@ -42,8 +42,8 @@ struct segment_spec {
 void segment_path(char *path, size_t size, const char *directory, const uint8_t uuid[16]);
 
 /* Maps the ring of this GPU, creating directory and file where they lack. 0 or -errno: -EPROTO for
- * a file that is no ring, or one of another layout; said in one line. The mapping is not inherited
- * by forked children. Blocking (file system). */
+ * a file that is no ring, or one of another layout or another GPU; said in one line. The mapping is
+ * not inherited by forked children. Blocking (file system). */
 int segment_open(struct segment *segment, const char *directory, const struct segment_spec *spec);
 
 /* A ring for this process alone, in anonymous memory that forked children find wiped. */
@@ -62,8 +62,10 @@ static inline void *segment_twin(const void *shared)
 /* Unmaps. Nobody may use the segment any more. */
 void segment_close(struct segment *segment);
 
-/* 0 when `shared`, of `size` bytes, is a ring of this layout; -EPROTO, with *why set, when not. */
-int segment_check(const struct cuslice_segment *shared, uint64_t size, const char **why);
+/* 0 when `shared`, of `size` bytes, is a ring of this layout and of the GPU with that UUID;
+ * -EPROTO, with *why set, when not. */
+int segment_check(const struct cuslice_segment *shared, uint64_t size, const uint8_t uuid[16],
+                  const char **why);
 
 /* Whether the path still names the file that is mapped. */
 bool segment_current(const struct segment *segment);

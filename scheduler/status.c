@@ -108,6 +108,29 @@ static int status_check(int fd, char *reason, size_t size)
     return 0;
 }
 
+static void status_format_uuid(char text[48], const uint8_t uuid[16])
+{
+    char *end = text + sprintf(text, "GPU");
+
+    for (unsigned i = 0; i < 16; i++)
+        end += sprintf(end, i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+                       uuid[i]);
+}
+
+/* Others find the file by its name: whoever uses that GPU refuses this one. */
+static int status_check_name(const char *path, const struct cuslice_segment *segment, char *reason,
+                             size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    char uuid[48];
+
+    status_format_uuid(uuid, segment->uuid);
+    if (strncmp(name, uuid, strlen(uuid)) == 0 && strcmp(name + strlen(uuid), ".ring") == 0)
+        return 0;
+    return status_refuse(-EPROTO, reason, size, "is not what its name says: the ring of %s", uuid);
+}
+
 int status_open(const char *path, struct status_file *file, char *reason, size_t size)
 {
     /* O_NONBLOCK: a FIFO in the directory must not hold us up. */
@@ -122,6 +145,11 @@ int status_open(const char *path, struct status_file *file, char *reason, size_t
     void *memory = mmap(NULL, sizeof(struct cuslice_segment), PROT_READ, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) {
         error = status_refuse(-errno, reason, size, "cannot be mapped: %m");
+        goto fail;
+    }
+    error = status_check_name(path, memory, reason, size);
+    if (error) {
+        munmap(memory, sizeof(struct cuslice_segment));
         goto fail;
     }
     file->fd = fd;
@@ -178,15 +206,6 @@ static void status_copy_times(struct status_times *to, const struct cuslice_hist
     to->sum_ns = STATUS_LOAD(from->sum_ns);
     to->p50_ns = histogram_quantile(from, 0.50);
     to->p99_ns = histogram_quantile(from, 0.99);
-}
-
-static void status_format_uuid(char text[48], const uint8_t uuid[16])
-{
-    char *end = text + sprintf(text, "GPU");
-
-    for (unsigned i = 0; i < 16; i++)
-        end += sprintf(end, i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-                       uuid[i]);
 }
 
 static void status_read_ring(const struct cuslice_segment *segment, struct status_ring *ring)

@@ -147,8 +147,8 @@ struct status_ring {
 int status_list(const char *directory, struct status_names *names);
 
 /* Opens and maps the ring at path; 0, or -errno with one line for people in reason: -EINVAL when
- * the file is no ring, or a damaged one, -EPROTO when it has another layout. Never blocks, creates
- * or follows a link. */
+ * the file is no ring, or a damaged one, -EPROTO when it has another layout or is the ring of
+ * another GPU than its name says. Never blocks, creates or follows a link. */
 int status_open(const char *path, struct status_file *file, char *reason, size_t size);
 
 /* Unmaps and closes what status_open opened. */

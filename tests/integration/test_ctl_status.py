@@ -3,6 +3,7 @@
 death of clients, files that are no rings, directories that are none."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -162,6 +163,14 @@ def check_foreign():
     equal(code, 1, "exit code with a foreign file")
     check(UUID in out and "broken.ring is not a cuslice ring" in err, "both are told")
     os.unlink(os.path.join(DIR, "broken.ring"))
+    other = os.path.join(DIR, "GPU-ff112233-4455-6677-8899-aabbccddeeff.ring")
+    shutil.copy(os.path.join(DIR, UUID + ".ring"), other)
+    code, out, err = tool("status", "--json")
+    equal((code, err.count("\n")), (1, 1), "exit code and lines with another GPU's ring")
+    equal([gpu["uuid"] for gpu in json.loads(out)["gpus"]], [UUID], "rings, without the copy")
+    equal(json.loads(out)["problems"],
+          [{"path": other, "reason": "is not what its name says: the ring of %s" % UUID}], "problems")
+    os.unlink(other)
 
 
 def check_directories():

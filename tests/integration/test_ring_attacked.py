@@ -18,7 +18,7 @@ CAP = 64 * MIB
 ATTACKS = 1000 * int(os.environ.get("SCALE") or 1)
 # From struct cuslice_segment. What comes before the token is checked at the join, or is the ring's
 # settings; those and the tenants' may ask for long waits, a weight of 1 beside 10000, say.
-TOKEN, SLOTS, SLOT, TENANTS, TENANT = 192, 1920, 512, 132992, 3776
+UUID, TOKEN, SLOTS, SLOT, TENANTS, TENANT = 32, 192, 1920, 512, 132992, 3776
 HOT = SLOTS + 16 * SLOT  # with the first slots
 SETTINGS = (80, 96)  # of a tenant: weight, limit, priority, mode
 LONGEST = 2 * SECOND  # without work, for who always wants some
@@ -113,8 +113,10 @@ def check_modes():
 
 def things(place):
     """What may lie in the ring's place: (words, how to put it at a path)."""
-    size = os.path.getsize(place.ring_file())
-    noise = random.Random(1).randbytes(size)
+    with open(place.ring_file(), "rb") as good:
+        ring = good.read()
+    noise = random.Random(1).randbytes(len(ring))
+    another = ring[:UUID] + bytes([ring[UUID] ^ 1]) + ring[UUID + 1:]
 
     def file(content):
         def put(path):
@@ -123,8 +125,9 @@ def things(place):
             os.chmod(path, 0o666)
         return put
 
-    return [("random bytes", file(noise)), ("text", file(b"hello\n")), ("a directory", os.mkdir),
-            ("a pipe", os.mkfifo), ("a link", lambda path: os.symlink("/dev/null", path))]
+    return [("random bytes", file(noise)), ("text", file(b"hello\n")),
+            ("another GPU's ring", file(another)), ("a directory", os.mkdir), ("a pipe", os.mkfifo),
+            ("a link", lambda path: os.symlink("/dev/null", path))]
 
 
 def check_something_else():

@@ -28,7 +28,7 @@ static void test_created_in_full(void)
     CHECK_EQ(st.st_mode & 07777, 0666);
     CHECK_EQ(st.st_size, sizeof(struct cuslice_segment));
     CHECK((uint64_t)st.st_blocks * 512 >= sizeof(struct cuslice_segment));
-    CHECK_EQ(segment_check(s.shared, (uint64_t)st.st_size, &why), 0);
+    CHECK_EQ(segment_check(s.shared, (uint64_t)st.st_size, room_device.uuid, &why), 0);
     CHECK(why == NULL);
     CHECK_EQ(s.shared->token, CUSLICE_TOKEN(1, CUSLICE_NOBODY));
     CHECK_EQ(s.shared->quantum_ns, room_device.quantum_ns);
@@ -141,6 +141,23 @@ static void test_damaged_files_are_refused(void)
     refused(-EPROTO, "size is 0 bytes");
     resize((off_t)sizeof(struct cuslice_segment) + 4096);
     refused(-EPROTO, "its size is");
+    room_close();
+}
+
+/* Of the same machine and the same layout, copied or moved into place. */
+static void test_another_gpus_ring_is_refused(void)
+{
+    struct segment_spec other = room_device;
+    char from[SEGMENT_PATH_MAX];
+    struct segment s;
+
+    new_room();
+    other.uuid[15]++;
+    REQUIRE(segment_open(&s, room_path, &other) == 0);
+    segment_path(from, sizeof(from), room_path, other.uuid);
+    REQUIRE(rename(from, path) == 0);
+    refused(-EPROTO, "another GPU's");
+    segment_close(&s);
     room_close();
 }
 
@@ -393,6 +410,7 @@ int main(void)
     TEST(test_settings_of_the_creator_stand);
     TEST(test_settings_held_to_their_ranges);
     TEST(test_damaged_files_are_refused);
+    TEST(test_another_gpus_ring_is_refused);
     TEST(test_what_is_no_file_is_refused);
     TEST(test_directory_link_is_refused);
     TEST(test_creators_race);

@@ -294,6 +294,10 @@ static void test_refusals(void)
     CHECK_HAS(reason, "not a cuslice ring");
     segment->magic = CUSLICE_MAGIC;
     CHECK_EQ(refuse(reason), 0);
+    segment->uuid[0] ^= 1;
+    CHECK_EQ(refuse(reason), -EPROTO);
+    CHECK_HAS(reason, "ring of GPU-01112233-4455-6677-8899-aabbccddeeff");
+    segment->uuid[0] ^= 1;
     /* Shorter than it says: touching the rest would be a SIGBUS. */
     REQUIRE(ftruncate(owner, 4096) == 0);
     CHECK_EQ(refuse(reason), -EINVAL);
@@ -338,8 +342,8 @@ static void test_garbage(void)
 {
     for (unsigned pattern = 0; pattern < 256; pattern += 51) {
         begin();
-        memset((char *)segment + offsetof(struct cuslice_segment, uuid), (int)pattern,
-               sizeof(*segment) - offsetof(struct cuslice_segment, uuid));
+        memset((char *)segment + offsetof(struct cuslice_segment, device_name), (int)pattern,
+               sizeof(*segment) - offsetof(struct cuslice_segment, device_name));
         for (unsigned i = 0; i < CUSLICE_SLOTS; i++)
             REQUIRE(mapfile_lock(owner, CUSLICE_LOCK_SLOT(i)) == 0);
         snapshot();
@@ -412,7 +416,7 @@ static void test_long_list(void)
 int main(void)
 {
     REQUIRE(mkdtemp(directory));
-    snprintf(path, sizeof(path), "%s/GPU-test.ring", directory);
+    snprintf(path, sizeof(path), "%s/GPU-00112233-4455-6677-8899-aabbccddeeff.ring", directory);
     TEST(test_empty_ring);
     TEST(test_sums);
     TEST(test_memory);
