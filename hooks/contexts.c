@@ -12,6 +12,7 @@
 #include "footprint.h"
 #include "gate.h"
 #include "outside.h"
+#include "own.h"
 #include "real.h"
 #include "slot.h"
 #include "streams.h"
@@ -94,12 +95,12 @@ static struct context *contexts_note_new(CUcontext handle)
     CUdevice device;
     if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
-    lock_take(&guest.driver_lock);
+    own_take();
     struct context *context = contexts_add(handle, device);
     bool new = context && !context->noted;
     if (new)
         context->noted = true;
-    lock_put(&guest.driver_lock);
+    own_put();
     if (new)
         footprint_noted(context);
     return context;
@@ -181,12 +182,12 @@ static void contexts_mark_closing(CUcontext handle, CUdevice device, bool closin
 {
     if (!guest_attached())
         return;
-    lock_take(&guest.driver_lock);
+    own_take();
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         if (contexts[i].handle && (handle ? contexts[i].handle == handle
                                           : contexts[i].primary && contexts[i].device == device))
             contexts_change_closing(&contexts[i], closing);
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 void context_close(CUcontext handle)
@@ -203,11 +204,11 @@ void context_closed(CUcontext handle, CUresult rc)
         contexts_mark_closing(handle, 0, false);
         return;
     }
-    lock_take(&guest.driver_lock);
+    own_take();
     struct context *context = contexts_find(handle);
     if (context)
         contexts_drop(context);
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 void context_close_primary(CUdevice device)
@@ -230,11 +231,11 @@ void context_closed_primary(CUdevice device, CUresult rc, bool reset)
         contexts_mark_closing(NULL, device, false);
         return;
     }
-    lock_take(&guest.driver_lock);
+    own_take();
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         if (contexts[i].handle && contexts[i].primary && contexts[i].device == device)
             contexts_drop(&contexts[i]);
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 /* Asked of the driver only where there are several devices. */
@@ -269,19 +270,19 @@ void contexts_note_owner(CUstream stream, CUcontext *owner)
         return;
     CUresult rc = real.cuCtxGetDevice(&device);
     real.cuCtxPopCurrent_v2(&(CUcontext){0});
-    lock_take(&guest.driver_lock);
+    own_take();
     if (rc == CUDA_SUCCESS)
         contexts_add(*owner, device);
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 void contexts_drain_begin(struct gate *gate)
 {
-    lock_take(&guest.driver_lock);
+    own_take();
     for (unsigned i = 0; i < CONTEXTS_MAX; i++)
         if (contexts[i].gate == gate)
             contexts[i].draining = false;
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 static bool contexts_sticky(CUresult rc)
@@ -322,10 +323,10 @@ bool contexts_check(CUresult rc)
     if (!contexts_sticky(rc) || rc == CUDA_ERROR_CONTEXT_IS_DESTROYED)
         return false;
     struct context *context = contexts_note();
-    lock_take(&guest.driver_lock);
+    own_take();
     if (context && context->handle)
         contexts_fault(context);
-    lock_put(&guest.driver_lock);
+    own_put();
     return true;
 }
 
@@ -434,14 +435,14 @@ static enum contexts_drain contexts_drain_one(struct context *context)
 enum contexts_drain contexts_drain_poll(struct gate *gate)
 {
     enum contexts_drain answer = CONTEXTS_DONE;
-    lock_take(&guest.driver_lock);
+    own_take();
     for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
         if (!contexts[i].handle || contexts[i].gate != gate)
             continue;
         enum contexts_drain one = contexts_drain_one(&contexts[i]);
         answer = one > answer ? one : answer;
     }
-    lock_put(&guest.driver_lock);
+    own_put();
     return answer;
 }
 
@@ -455,7 +456,7 @@ bool contexts_alone(const struct gate *gate)
 
 void contexts_within(struct gate *gate, void (*look)(struct gate *gate))
 {
-    lock_take(&guest.driver_lock);
+    own_take();
     for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
         if (!contexts[i].handle || contexts[i].gate != gate || contexts[i].closing ||
             contexts[i].faulted || real.cuCtxPushCurrent_v2(contexts[i].handle) != CUDA_SUCCESS)
@@ -464,7 +465,7 @@ void contexts_within(struct gate *gate, void (*look)(struct gate *gate))
         real.cuCtxPopCurrent_v2(&(CUcontext){0});
         break;
     }
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 void contexts_reset(void)

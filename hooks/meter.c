@@ -28,6 +28,7 @@
 #include "contexts.h"
 #include "gate.h"
 #include "outside.h"
+#include "own.h"
 #include "real.h"
 #include "slot.h"
 
@@ -295,7 +296,7 @@ static bool meter_collect_locked(struct meter *meter)
 static bool meter_collect(struct meter *meter)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (!lock_try(&guest.driver_lock))
+    if (!own_try())
         return false;
     bool relax = guest.captures > 0;
     if (relax)
@@ -303,7 +304,7 @@ static bool meter_collect(struct meter *meter)
     bool any = meter_collect_locked(meter);
     if (relax)
         real.cuThreadExchangeStreamCaptureMode(&mode);
-    lock_put(&guest.driver_lock);
+    own_put();
     return any;
 }
 
@@ -386,6 +387,7 @@ void meter_before(struct gate *gate, const struct gate_pass *pass)
     struct meter *meter = &gate->meter;
     uintptr_t key = meter_key_of(pass);
     uint64_t give_up = 0, done = 0;
+    own_left(pass->here);
     if (meter->relaxed)
         meter_collect(meter);
     for (;;) {
@@ -479,10 +481,10 @@ static struct meter_place meter_take_place(struct meter *meter, uintptr_t key,
  * meanwhile which the question would break. */
 static bool meter_front_undone(CUevent before)
 {
-    if (!before || !lock_try(&guest.driver_lock))
+    if (!before || !own_try())
         return false;
     bool undone = !guest.captures && real.cuEventQuery(before) == CUDA_ERROR_NOT_READY;
-    lock_put(&guest.driver_lock);
+    own_put();
     return undone;
 }
 

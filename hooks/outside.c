@@ -13,6 +13,7 @@
 #include "contexts.h"
 #include "gate.h"
 #include "meter.h"
+#include "own.h"
 #include "real.h"
 #include "slot.h"
 #include "streams.h"
@@ -229,7 +230,7 @@ enum outside_state outside_poll(const struct gate *gate)
     enum outside_state state = OUTSIDE_NONE;
     if (!outside_used)
         return state;
-    lock_take(&guest.driver_lock);
+    own_take();
     for (unsigned i = 0; i < OUTSIDE_STREAMS; i++) {
         struct outside_stream *s = &outside_streams[i];
         if (!outside_busy(s) || s->context->gate != gate)
@@ -240,7 +241,7 @@ enum outside_state outside_poll(const struct gate *gate)
         else if (s->behind && !s->waiting)
             state = OUTSIDE_RUNNING;
     }
-    lock_put(&guest.driver_lock);
+    own_put();
     return state;
 }
 
@@ -253,13 +254,13 @@ bool outside_holds(uintptr_t key)
     struct outside_stream *s = outside_find(key);
     bool waiting = s && s->waiting;
     lock_put(&outside_lock);
-    if (!waiting || !lock_try(&guest.driver_lock))
+    if (!waiting || !own_try())
         return waiting;
     real.cuThreadExchangeStreamCaptureMode(&mode);
     outside_ask(s);
     waiting = s->waiting;
     real.cuThreadExchangeStreamCaptureMode(&mode);
-    lock_put(&guest.driver_lock);
+    own_put();
     return waiting;
 }
 

@@ -11,6 +11,7 @@
 #include "gate.h"
 #include "log.h"
 #include "outside.h"
+#include "own.h"
 #include "real.h"
 
 struct streams_entry {
@@ -106,9 +107,9 @@ void streams_thread_gone(const struct gate_mark *mark)
 {
     if (!guest_attached() || !guest.captures)
         return;
-    lock_take(&guest.driver_lock);
+    own_take();
     streams_uncapture(CU_STREAM_PER_THREAD, mark);
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 /* Takes a non-blocking stream out; its context, NULL for another stream. */
@@ -129,10 +130,10 @@ void streams_drop(CUstream stream)
 {
     if (!guest_attached() || !stream)
         return;
-    lock_take(&guest.driver_lock);
+    own_take();
     contexts_stream_dying(streams_remove(stream), stream);
     streams_uncapture(stream, NULL);
-    lock_put(&guest.driver_lock);
+    own_put();
     outside_stream_gone((uintptr_t)stream);
 }
 
@@ -140,7 +141,7 @@ void streams_green_gone(CUgreenCtx green)
 {
     if (!guest_attached() || !REAL_HAS(cuStreamGetCtx_v2))
         return;
-    lock_take(&guest.driver_lock);
+    own_take();
     for (unsigned i = 0; i < STREAMS_MAX; i++) {
         CUgreenCtx of = NULL;
         CUcontext context;
@@ -148,7 +149,7 @@ void streams_green_gone(CUgreenCtx green)
         if (stream && real.cuStreamGetCtx_v2(stream, &context, &of) == CUDA_SUCCESS && of == green)
             contexts_stream_dying(streams_remove(stream), stream);
     }
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 /* Called under guest.driver_lock. A capture that nobody has ended ends with its context. */
@@ -185,9 +186,9 @@ void streams_capture_begin(void)
 {
     if (!guest_attached())
         return;
-    lock_take(&guest.driver_lock);
+    own_take();
     guest.captures++;
-    lock_put(&guest.driver_lock);
+    own_put();
     for (unsigned i = 0; i < guest.gates; i++)
         gate_set_slow(&guest.gate[i], true);
 }
@@ -208,14 +209,14 @@ void streams_capture_begun(CUresult rc, CUstream stream, bool per_thread)
     stream = streams_key(stream, per_thread);
     const struct gate_mark *owner = streams_owner(stream);
     CUcontext context = rc == CUDA_SUCCESS ? streams_context(stream) : NULL;
-    lock_take(&guest.driver_lock);
+    own_take();
     unsigned place = rc == CUDA_SUCCESS ? streams_place(NULL, NULL) : STREAMS_MAX;
     if (place < STREAMS_MAX) {
         streams_captured[place] = (struct streams_capture){stream, owner, context};
     } else {
         guest.captures--; /* refused; or one more than anybody makes: then it is not protected */
     }
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 void streams_capture_end(CUresult rc, CUstream stream, bool per_thread)
@@ -226,9 +227,9 @@ void streams_capture_end(CUresult rc, CUstream stream, bool per_thread)
     if (rc != CUDA_SUCCESS && streams_capturing(stream))
         return;
     const struct gate_mark *owner = streams_owner(stream);
-    lock_take(&guest.driver_lock);
+    own_take();
     streams_uncapture(stream, owner);
-    lock_put(&guest.driver_lock);
+    own_put();
 }
 
 bool streams_capturing(CUstream stream)

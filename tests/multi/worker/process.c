@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +139,50 @@ static void process_leave(struct job *job)
     pthread_testcancel();
 }
 
-/* nudge: ends the thread of `leave`, at the gate or when it comes back */
+static sigjmp_buf jumper_back;
+static volatile sig_atomic_t jumper_inside;
+static bool jumper_picks;
+
+static void process_on_jump(int number)
+{
+    (void)number;
+    if (jumper_inside && (!jumper_picks || process_inside(NULL)))
+        siglongjmp(jumper_back, 1);
+}
+
+/* So many kilobytes further down the stack. */
+static CUresult process_spin_below(unsigned kilobytes, uint64_t ns)
+{
+    char room[1024];
+    CUresult rc = kilobytes ? process_spin_below(kilobytes - 1, ns) : worker_spin(NULL, ns);
+
+    __asm__ volatile("" : : "r"(room) : "memory"); /* behind the call: this frame stays */
+    return rc;
+}
+
+/* jump NS KILOBYTES [driver]: a launch so far down the stack, which a `nudge` from another thread
+ * leaves by a jump, wherever it is or only in the driver; `result left` */
+static void process_jump(struct job *job)
+{
+    struct sigaction action = {.sa_handler = process_on_jump, .sa_flags = SA_RESTART};
+    volatile CUresult rc = CUDA_SUCCESS;
+    volatile bool left = true;
+
+    leaver = pthread_self();
+    leaver_cancelled = false;
+    jumper_picks = job->count > 3;
+    process_inside(NULL); /* loads what it needs */
+    sigaction(SIGUSR2, &action, NULL);
+    if (sigsetjmp(jumper_back, 1) == 0) {
+        jumper_inside = 1;
+        rc = process_spin_below((unsigned)job_number(job, 2, 0), job_number(job, 1, 0));
+        left = false;
+    }
+    jumper_inside = 0;
+    job_answer(job, "%d %d", (int)rc, left);
+}
+
+/* nudge: ends the thread of `leave`, at the gate or when it comes back; the launch of `jump` */
 static void process_nudge(struct job *job)
 {
     job_answer(job, "%d",
@@ -285,13 +329,23 @@ static void process_pid(struct job *job)
 }
 
 const struct command commands_process[] = {
-    {"init", process_init},     {"open", process_open},
-    {"count", process_count},   {"sleep", process_sleep},
-    {"end", process_end},       {"exec", process_exec},
-    {"close", process_close},   {"catch", process_catch},
-    {"caught", process_caught}, {"fork", process_fork},
-    {"spawn", process_spawn},   {"idlers", process_idlers},
-    {"errno", process_errno},   {"errno_init", process_errno_init},
-    {"pid", process_pid},       {"leave", process_leave},
-    {"nudge", process_nudge},   {NULL, NULL},
+    {"init", process_init},
+    {"open", process_open},
+    {"count", process_count},
+    {"sleep", process_sleep},
+    {"end", process_end},
+    {"exec", process_exec},
+    {"close", process_close},
+    {"catch", process_catch},
+    {"caught", process_caught},
+    {"fork", process_fork},
+    {"spawn", process_spawn},
+    {"idlers", process_idlers},
+    {"errno", process_errno},
+    {"errno_init", process_errno_init},
+    {"pid", process_pid},
+    {"leave", process_leave},
+    {"jump", process_jump},
+    {"nudge", process_nudge},
+    {NULL, NULL},
 };
