@@ -311,11 +311,12 @@ static uint64_t keeper_patient(uint64_t nap)
                                        : nap;
 }
 
-/* All that is known of is done since a while, and what is not known of would be, if it ran. */
+/* All that is known of is done since a while. Nothing of it was in the way of what is not known of,
+ * which would be done too, if it ran. */
 static bool keeper_overdue(struct gate *gate, const struct keeper *k)
 {
-    uint64_t until = meter_busy_until(gate);
-    return clock_now() > keeper_sooner(until, k->closed_ns) + KEEPER_OVERDUE_NS;
+    uint64_t done = keeper_later(meter_should_end(gate), k->closed_ns);
+    return clock_now() > done + KEEPER_OVERDUE_NS;
 }
 
 /* One look: whether the work of this slice has left the GPU. What the meter is sure of needs no

@@ -138,6 +138,30 @@ def check_two_at_once():
         a.ok("sync")
 
 
+def check_unknown():
+    """Work that nothing tells of, since its marker failed, behind work that is known, beside a stream
+    that waits: it has its time once what is known is done, and holds up nobody for long."""
+    marker = {"FAIL": "cuEventRecord=999@4"}  # behind the last of: spin, await, spin, spin
+    with farm.Farm(QUANTUM="40ms", ALLOWANCE="2s") as place:
+        a, b = place.worker("a", sim=marker), place.worker("b")
+        for worker in (a, b):
+            worker.ok("spin 1000")
+            worker.ok("sync")
+        a.ok("await 4")
+        begun = farm.now()
+        a.ok("spin 80000000 1 5")
+        a.ok("spin 5000000 1 5")
+        b.ok("spin 1000")
+        trace = place.trace_until(lambda t: [r for r in t.of("b") if r.submit > begun], "its turn")
+        commands = [c for c in trace.commands() if c.submit > begun]
+        after = (commands[-1].submit - commands[-2].end) / MS
+        print("work that nothing tells of: the neighbour goes on %.1f ms after it" % after)
+        equal([c.client for c in commands], ["a", "a", "b"], "what ran")
+        check(0 < after < 300, "the neighbour goes on %.1f ms after it" % after)
+        a.ok("release")
+        a.ok("sync")
+
+
 def check_after():
     """Once the wait is over the stream's work is gated and drained like any other."""
     with farm.Farm(QUANTUM="10ms") as place:
@@ -158,4 +182,4 @@ def check_after():
 
 
 farm.run(check_quiet, check_busy, check_host_function, check_other_process, check_two_at_once,
-         check_after)
+         check_unknown, check_after)
