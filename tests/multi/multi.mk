@@ -1,7 +1,7 @@
 # The worker of tests/integration and tests/multi, twice: `worker` is linked with the driver, `doors`
 # finds it at run time. Included by tests/tests.mk.
 
-WORKER_FLAGS := -Itests/multi/worker -I$(B)/gen $(CUDA_INC) -D__CUDA_API_VERSION_INTERNAL
+WORKER_FLAGS := -Itests/multi/worker -Itests/common -I$(B)/gen $(CUDA_INC) -D__CUDA_API_VERSION_INTERNAL
 WORKER_SRC := $(wildcard tests/multi/worker/*.c)
 WORKER_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/calls.c,$(WORKER_SRC)))
 WORKER_CALLS := $(B)/obj/tests/multi/worker/calls

@@ -4,9 +4,9 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "descriptor.h"
 #include "worker.h"
 
 #define SHARED 256
@@ -53,40 +53,12 @@ static void share_read_hex(const struct job *job, int index, void *data, size_t 
         ;
 }
 
-union control {
-    struct cmsghdr header;
-    char room[CMSG_SPACE(sizeof(int))];
-};
-
+/* Gives the driver's descriptor away. */
 static bool share_send(int socket, int fd)
 {
-    union control control = {0};
-    struct iovec iov = {.iov_base = &(char){0}, .iov_len = 1};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control.room};
-    control.header.cmsg_level = SOL_SOCKET;
-    control.header.cmsg_type = SCM_RIGHTS;
-    control.header.cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-    bool sent = sendmsg(socket, &message, 0) == 1;
+    bool sent = descriptor_send(socket, fd);
     close(fd);
     return sent;
-}
-
-static int share_receive(int socket)
-{
-    union control control = {0};
-    struct iovec iov = {.iov_base = &(char){0}, .iov_len = 1};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control.room};
-    int fd = -1;
-    if (recvmsg(socket, &message, 0) == 1)
-        memcpy(&fd, CMSG_DATA(&control.header), sizeof fd);
-    return fd;
 }
 
 /* ---- by interprocess handle: share-alloc BYTES, ipc-get N, ipc-open HEX, ipc-close N -----------
@@ -169,7 +141,7 @@ static void share_vmm_take(struct job *job)
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
         share_read_hex(job, 2, &fabric, sizeof fabric);
     } else {
-        fd = share_receive((int)job_number(job, 2, 0));
+        fd = descriptor_receive((int)job_number(job, 2, 0));
         from = (void *)(uintptr_t)fd;
     }
     share_answer(job, cu.cuMemImportFromShareableHandle(&one.handle, from, type), one);
@@ -224,7 +196,7 @@ static void share_pool_give(struct job *job)
 static void share_pool_take(struct job *job)
 {
     struct shared one = {0};
-    int fd = share_receive((int)job_number(job, 1, 0));
+    int fd = descriptor_receive((int)job_number(job, 1, 0));
     share_answer(job,
                  cu.cuMemPoolImportFromShareableHandle(&one.pool, (void *)(uintptr_t)fd,
                                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
@@ -268,7 +240,7 @@ static void share_external_take(struct job *job)
     struct shared one = {.bytes = job_number(job, 2, 0)};
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC form = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
                                              .size = one.bytes};
-    form.handle.fd = share_receive((int)job_number(job, 1, 0));
+    form.handle.fd = descriptor_receive((int)job_number(job, 1, 0));
     share_answer(job, cu.cuImportExternalMemory(&one.external, &form), one);
 }
 

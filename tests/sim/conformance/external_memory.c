@@ -5,53 +5,15 @@
  * the simulated device (tests/sim/README.md, "Trace").
  */
 #include "client.h"
+#include "descriptor.h"
 
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define BYTES ((size_t)64 << 20)
 #define HALF (BYTES / 2)
 
 static int sockets[2];
-
-union control {
-    struct cmsghdr header;
-    char room[CMSG_SPACE(sizeof(int))];
-};
-
-static void send_descriptor(int fd)
-{
-    union control control = {0};
-    char byte = 0;
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control.room};
-
-    control.header.cmsg_level = SOL_SOCKET;
-    control.header.cmsg_type = SCM_RIGHTS;
-    control.header.cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-    CHECK(sendmsg(sockets[1], &message, 0) == 1, "cannot send a descriptor");
-}
-
-static int receive_descriptor(void)
-{
-    union control control = {0};
-    char byte;
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control.room};
-    int fd = -1;
-
-    CHECK(recvmsg(sockets[0], &message, 0) == 1, "cannot receive a descriptor");
-    memcpy(&fd, CMSG_DATA(&control.header), sizeof fd);
-    return fd;
-}
 
 static int maker_run(struct child *parent, void *arg)
 {
@@ -75,7 +37,7 @@ static int maker_run(struct child *parent, void *arg)
     CHECK_CU(cuCtxSynchronize());
     CHECK_CU(
         cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    send_descriptor(fd);
+    CHECK(descriptor_send(sockets[1], fd), "cannot send a descriptor");
     close(fd);
     client_hear(parent); /* until killed */
     return 1;
@@ -154,7 +116,8 @@ int main(void)
     maker = client_fork(maker_run, NULL);
     client_open(&c);
     client_noop(&c, NULL);
-    fd = receive_descriptor();
+    fd = descriptor_receive(sockets[0]);
+    CHECK(fd >= 0, "cannot receive a descriptor");
     before = free_bytes();
     memory = import(fd);
     buffer = map_buffer(memory, 0, BYTES);

@@ -5,53 +5,14 @@
  * cuMemRelease.
  */
 #include "client.h"
+#include "descriptor.h"
 
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define BYTES ((size_t)64 << 20)
 
 static int sockets[2];
-
-static void send_descriptor(int fd)
-{
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    char byte = 0;
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control.room};
-
-    control.header.cmsg_level = SOL_SOCKET;
-    control.header.cmsg_type = SCM_RIGHTS;
-    control.header.cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-    CHECK(sendmsg(sockets[1], &message, 0) == 1, "cannot send a descriptor");
-}
-
-static int receive_descriptor(void)
-{
-    union {
-        struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    char byte;
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-    struct msghdr message = {.msg_iov = &iov,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control.room};
-    int fd = -1;
-
-    CHECK(recvmsg(sockets[0], &message, 0) == 1, "cannot receive a descriptor");
-    memcpy(&fd, CMSG_DATA(&control.header), sizeof fd);
-    return fd;
-}
 
 static CUmemGenericAllocationHandle make(const struct client *c, CUmemAllocationHandleType type)
 {
@@ -107,7 +68,7 @@ static int maker_run(struct child *parent, void *arg)
         cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     client_set(&c, NULL, map(&c, handle), 0xfd);
     CHECK_CU(cuCtxSynchronize());
-    send_descriptor(fd);
+    CHECK(descriptor_send(sockets[1], fd), "cannot send a descriptor");
     close(fd);
     client_hear(parent); /* until killed */
     return 1;
@@ -187,7 +148,8 @@ int main(void)
     has_fabric = client_hear(&maker);
     if (has_fabric)
         fabric = import_fabric(&maker);
-    fd = receive_descriptor();
+    fd = descriptor_receive(sockets[0]);
+    CHECK(fd >= 0, "cannot receive a descriptor");
     before = free_bytes();
     CHECK_CU(cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd,
                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
