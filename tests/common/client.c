@@ -123,7 +123,7 @@ void client_load(struct client *c)
         const char *name;
         CUfunction *function;
     } kernels[] = {
-        {"noop", &c->noop}, {"spin_ns", &c->spin},  {"wait_flag", &c->wait}, {"set_u32", &c->set},
+        {"noop", &c->noop},   {"spin_ns", &c->spin},  {"wait_flag", &c->wait}, {"set_u32", &c->set},
         {"add_u32", &c->add}, {"fill_u32", &c->fill}, {"fault", &c->fault},
     };
 
@@ -249,8 +249,7 @@ void client_fill(const struct client *c, CUstream stream, CUdeviceptr to, uint32
 
 void client_spin_wide(const struct client *c, CUstream stream, uint64_t ns)
 {
-    unsigned processors =
-        (unsigned)client_attribute(c, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    unsigned processors = (unsigned)client_attribute(c, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     unsigned threads =
         (unsigned)client_attribute(c, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     void *arguments[] = {&ns};
@@ -280,6 +279,15 @@ CUevent client_mark(CUstream stream)
 
     CHECK_CU(cuEventRecord(event, stream));
     return event;
+}
+
+size_t client_free_bytes(void)
+{
+    size_t left, total;
+
+    CHECK_CU(cuMemGetInfo(&left, &total));
+    CHECK(left <= total, "%zu of %zu bytes are free", left, total);
+    return left;
 }
 
 CUdeviceptr client_alloc(size_t bytes)

@@ -33,10 +33,10 @@
 
 #define CHECK_CU(call) client_expect((call), CUDA_SUCCESS, #call, __FILE__, __LINE__)
 #define EXPECT_CU(call, error) client_expect((call), (error), #call, __FILE__, __LINE__)
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            client_fail_at(__FILE__, __LINE__, #condition, __VA_ARGS__);                           \
+#define CHECK(condition, ...) \
+    do { \
+        if (!(condition)) \
+            client_fail_at(__FILE__, __LINE__, #condition, __VA_ARGS__); \
     } while (0)
 
 /* The kernels of tests/kernels/kernels.ptx, by name. */
@@ -125,6 +125,8 @@ CUevent client_event(unsigned flags);
 /* An event recorded in the stream now. */
 CUevent client_mark(CUstream stream);
 CUdeviceptr client_alloc(size_t bytes);
+/* What is free on the device, as the driver says. */
+size_t client_free_bytes(void);
 /* Pinned, zeroed, mapped host memory. */
 void *client_pinned(size_t bytes, CUdeviceptr *device);
 struct flag client_flag(void);

@@ -6,14 +6,6 @@
 
 #define SIDE ((size_t)2048)
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static CUmemGenericAllocationHandle make_pool(const struct client *c, size_t *bytes)
 {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -57,9 +49,9 @@ int main(void)
     client_open(&c);
     if (!client_attribute(&c, CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED))
         client_skip("no deferred mapping here");
-    before = free_bytes();
+    before = client_free_bytes();
     CHECK_CU(cuArray3DCreate(&array, &form));
-    CHECK(before - free_bytes() < SIDE * SIDE, "the array took memory");
+    CHECK(before - client_free_bytes() < SIDE * SIDE, "the array took memory");
     CHECK_CU(cuArrayGetMemoryRequirements(&wanted, array, c.device));
     CHECK(wanted.size >= SIDE * SIDE * 4 && wanted.alignment, "it wants %zu bytes", wanted.size);
     bytes = wanted.size;
@@ -70,9 +62,9 @@ int main(void)
     CHECK_CU(cuMemMapArrayAsync(&info, 1, NULL));
     CHECK_CU(cuMemRelease(pool));
     check_use(array);
-    CHECK(before - free_bytes() >= bytes, "the mapped memory is free");
+    CHECK(before - client_free_bytes() >= bytes, "the mapped memory is free");
     CHECK_CU(cuArrayDestroy(array));
-    CHECK(before - free_bytes() < bytes, "the memory outlives the array");
+    CHECK(before - client_free_bytes() < bytes, "the memory outlives the array");
     form.Flags = 0;
     CHECK_CU(cuArray3DCreate(&plain, &form));
     EXPECT_CU(cuArrayGetMemoryRequirements(&wanted, plain, c.device), CUDA_ERROR_INVALID_VALUE);

@@ -26,14 +26,6 @@ static const struct {
 
 static bool simulated;
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static CUDA_ARRAY3D_DESCRIPTOR form_of(int format, unsigned channels, size_t width, size_t height,
                                        size_t depth, unsigned flags)
 {
@@ -48,7 +40,7 @@ static CUDA_ARRAY3D_DESCRIPTOR form_of(int format, unsigned channels, size_t wid
 /* The simulator's figure is exact; hardware may take up to an eighth and some steps more. */
 static void check_taken(size_t before, size_t bytes, const char *what, int format)
 {
-    size_t taken = before - free_bytes();
+    size_t taken = before - client_free_bytes();
 
     CHECK(taken >= bytes, "%s of format %#x: %zu bytes taken for %zu", what, (unsigned)format,
           taken, bytes);
@@ -63,7 +55,7 @@ static unsigned check_formats(void)
     for (unsigned i = 0; i < sizeof formats / sizeof *formats; i++) {
         CUDA_ARRAY3D_DESCRIPTOR form =
             form_of(formats[i].format, formats[i].channels, SIDE, SIDE, 0, 0);
-        size_t before = free_bytes();
+        size_t before = client_free_bytes();
         CUarray array;
         CUresult error = cuArray3DCreate(&array, &form);
 
@@ -73,7 +65,7 @@ static unsigned check_formats(void)
         known++;
         check_taken(before, SIDE * SIDE * formats[i].bits / 8, "an array", formats[i].format);
         CHECK_CU(cuArrayDestroy(array));
-        CHECK(free_bytes() >= before || !simulated, "format %#x leaves something behind",
+        CHECK(client_free_bytes() >= before || !simulated, "format %#x leaves something behind",
               (unsigned)formats[i].format);
     }
     return known;
@@ -102,7 +94,7 @@ static void check_shapes(void)
         CUDA_ARRAY3D_DESCRIPTOR form = form_of(0x20, 1, shapes[i].width, shapes[i].height,
                                                shapes[i].depth, shapes[i].flags),
                                 found;
-        size_t before = free_bytes();
+        size_t before = client_free_bytes();
         CUarray array;
 
         CHECK_CU(cuArray3DCreate(&array, &form));
@@ -118,17 +110,17 @@ static void check_shapes(void)
 static void check_levels(void)
 {
     CUDA_ARRAY3D_DESCRIPTOR form = form_of(0x20, 4, SIDE, SIDE, 0, 0), found;
-    size_t before = free_bytes(), bytes = 0;
+    size_t before = client_free_bytes(), bytes = 0;
     CUmipmappedArray mipmap;
     CUarray level;
 
     for (size_t side = SIDE; side; side /= 2) /* short rows are padded: a hundred bytes or two */
         bytes += side * side * 16;
     CHECK_CU(cuMipmappedArrayCreate(&mipmap, &form, 100));
-    CHECK(before - free_bytes() >= bytes, "all levels: %zu bytes taken for %zu",
-          before - free_bytes(), bytes);
-    CHECK(before - free_bytes() <= bytes + (simulated ? 8192 : bytes / 2 + 8 * MIB),
-          "all levels: %zu bytes taken for %zu", before - free_bytes(), bytes);
+    CHECK(before - client_free_bytes() >= bytes, "all levels: %zu bytes taken for %zu",
+          before - client_free_bytes(), bytes);
+    CHECK(before - client_free_bytes() <= bytes + (simulated ? 8192 : bytes / 2 + 8 * MIB),
+          "all levels: %zu bytes taken for %zu", before - client_free_bytes(), bytes);
     CHECK_CU(cuMipmappedArrayGetLevel(&level, mipmap, 11));
     CHECK_CU(cuArray3DGetDescriptor(&found, level));
     CHECK(found.Width == 1 && found.Height == 1, "the last level is %zu x %zu", found.Width,
@@ -157,7 +149,7 @@ static void check_refused(void)
         form_of(0x20, 1, 16, 0, 0, CUDA_ARRAY3D_TEXTURE_GATHER),
         form_of(0x20, 1, (size_t)1 << 20, 16, 0, 0),
     };
-    size_t before = free_bytes();
+    size_t before = client_free_bytes();
 
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CUarray array = (CUarray)1;
@@ -166,7 +158,7 @@ static void check_refused(void)
         CHECK(error == CUDA_ERROR_INVALID_VALUE && array == (CUarray)1, "wrong form %u: %s", i,
               client_error_name(error));
     }
-    CHECK(free_bytes() == before, "refused arrays took memory");
+    CHECK(client_free_bytes() == before, "refused arrays took memory");
 }
 
 int main(void)

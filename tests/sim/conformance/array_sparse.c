@@ -8,14 +8,6 @@
 #define SIDE 4096u
 #define POOL ((size_t)32 << 20)
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static CUmemGenericAllocationHandle make_pool(const struct client *c, unsigned short usage)
 {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -46,7 +38,7 @@ static CUarrayMapInfo map_info(const struct client *c, CUarray array,
 
 static void check_tiles(const struct client *c, CUarray array, unsigned width, unsigned height)
 {
-    size_t before = free_bytes();
+    size_t before = client_free_bytes();
     CUmemGenericAllocationHandle pool = make_pool(c, CU_MEM_CREATE_USAGE_TILE_POOL);
     CUmemGenericAllocationHandle plain = make_pool(c, 0);
     CUarrayMapInfo info = map_info(c, array, pool, 2 * width, 3 * height), wrong;
@@ -62,15 +54,16 @@ static void check_tiles(const struct client *c, CUarray array, unsigned width, u
     CHECK_CU(cuMemRelease(plain));
     CHECK_CU(cuMemRelease(pool));
     CHECK_CU(cuStreamSynchronize(NULL));
-    CHECK(before - free_bytes() >= POOL, "the pool is gone although tiles of it are mapped");
+    CHECK(before - client_free_bytes() >= POOL, "the pool is gone although tiles of it are mapped");
     info = map_info(c, array, 0, width, height);
     CHECK_CU(cuMemMapArrayAsync(&info, 1, NULL));
     CHECK_CU(cuStreamSynchronize(NULL));
-    CHECK(before - free_bytes() >= POOL, "the pool is gone with the first of six tiles");
+    CHECK(before - client_free_bytes() >= POOL, "the pool is gone with the first of six tiles");
     info = map_info(c, array, 0, 2 * width, 3 * height);
     CHECK_CU(cuMemMapArrayAsync(&info, 1, NULL));
     CHECK_CU(cuStreamSynchronize(NULL));
-    CHECK(before - free_bytes() < POOL, "the pool stays without a handle and without a tile");
+    CHECK(before - client_free_bytes() < POOL,
+          "the pool stays without a handle and without a tile");
 }
 
 static void check_tail(const struct client *c)
@@ -91,7 +84,7 @@ static void check_tail(const struct client *c)
     CHECK(sparse.miptailFirstLevel > 0 && sparse.miptailFirstLevel < 13 && sparse.miptailSize,
           "the tail begins at level %u and has %llu bytes", sparse.miptailFirstLevel,
           sparse.miptailSize);
-    before = free_bytes();
+    before = client_free_bytes();
     pool = make_pool(c, CU_MEM_CREATE_USAGE_TILE_POOL);
     info = map_info(c, NULL, pool, 0, 0);
     info.resourceType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
@@ -101,9 +94,9 @@ static void check_tail(const struct client *c)
     info.subresource.miptail.size = sparse.miptailSize;
     CHECK_CU(cuMemMapArrayAsync(&info, 1, NULL));
     CHECK_CU(cuMemRelease(pool));
-    CHECK(before - free_bytes() >= POOL, "the pool is gone although the tail is mapped");
+    CHECK(before - client_free_bytes() >= POOL, "the pool is gone although the tail is mapped");
     CHECK_CU(cuMipmappedArrayDestroy(mipmap));
-    CHECK(before - free_bytes() < POOL, "the pool outlives the array");
+    CHECK(before - client_free_bytes() < POOL, "the pool outlives the array");
 }
 
 int main(void)
@@ -121,10 +114,10 @@ int main(void)
     client_open(&c);
     if (!client_attribute(&c, CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED))
         client_skip("no sparse arrays here");
-    before = free_bytes();
+    before = client_free_bytes();
     CHECK_CU(cuArray3DCreate(&array, &form));
-    CHECK(before - free_bytes() < SIDE * SIDE, "a sparse array took %zu bytes",
-          before - free_bytes());
+    CHECK(before - client_free_bytes() < SIDE * SIDE, "a sparse array took %zu bytes",
+          before - client_free_bytes());
     CHECK_CU(cuArrayGetSparseProperties(&sparse, array));
     CHECK(sparse.tileExtent.width && sparse.tileExtent.height && sparse.tileExtent.depth == 1 &&
               !sparse.miptailFirstLevel,

@@ -93,14 +93,6 @@ static void check_views(const struct client *c, CUexternalMemory memory, CUdevic
     CHECK_CU(cuMipmappedArrayDestroy(mipmap));
 }
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 int main(void)
 {
     CUexternalMemory memory;
@@ -118,20 +110,21 @@ int main(void)
     client_noop(&c, NULL);
     fd = descriptor_receive(sockets[0]);
     CHECK(fd >= 0, "cannot receive a descriptor");
-    before = free_bytes();
+    before = client_free_bytes();
     memory = import(fd);
     buffer = map_buffer(memory, 0, BYTES);
-    CHECK(before - free_bytes() < BYTES / 2, "an import takes memory");
+    CHECK(before - client_free_bytes() < BYTES / 2, "an import takes memory");
     check_views(&c, memory, buffer);
     CHECK(!kill(maker.pid, SIGKILL), "kill failed");
     status = client_join(&maker);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the maker ended with %#x",
           (unsigned)status);
     end = client_now() + SOON;
-    while (free_bytes() <= before && client_now() < end) /* its context's memory comes back */
+    while (client_free_bytes() <= before &&
+           client_now() < end) /* its context's memory comes back */
         client_sleep(MS);
     client_sleep(WHILE);
-    before = free_bytes();
+    before = client_free_bytes();
     if (client_symbol("simcudaHandedOut")) {
         books = client_handed_out(c.device);
         CHECK(!books.memory && books.orphaned == BYTES, "memory %llu, orphans %llu", books.memory,
@@ -139,6 +132,6 @@ int main(void)
     }
     CHECK_CU(cuDestroyExternalMemory(memory));
     CHECK_CU(cuMemFree(buffer));
-    CHECK(free_bytes() >= before + BYTES, "the memory stays after its last holder");
+    CHECK(client_free_bytes() >= before + BYTES, "the memory stays after its last holder");
     client_pass("the exporter's memory lived until the importer let it go");
 }

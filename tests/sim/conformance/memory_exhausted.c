@@ -28,14 +28,6 @@ static unsigned take_all(size_t bytes)
     client_skip("memory did not run out after %u chunks", CHUNKS_MAX);
 }
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 int main(void)
 {
     struct client c;
@@ -45,12 +37,12 @@ int main(void)
     client_open(&c);
     client_noop(&c, NULL);
     CHECK_CU(cuCtxSynchronize());
-    before = free_bytes();
+    before = client_free_bytes();
     chunk = before / 16 & ~(size_t)0x1fffff;
     CHECK(chunk, "only %zu bytes are free", before);
     first = take_all(chunk);
     CHECK(first >= 12 && first <= 17, "%u chunks of a sixteenth", first);
-    after = free_bytes();
+    after = client_free_bytes();
     CHECK(after < before / 4, "with %u chunks taken %zu of %zu bytes are free", first, after,
           before);
     client_noop(&c, NULL);

@@ -7,15 +7,6 @@
 #define BYTES ((size_t)512 << 20)
 #define SLACK ((size_t)64 << 20)
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    CHECK(left <= total, "%zu of %zu bytes are free", left, total);
-    return left;
-}
-
 static int taker_run(struct child *parent, void *arg)
 {
     struct client c;
@@ -47,22 +38,22 @@ int main(void)
     CHECK_CU(cuDeviceTotalMem(&device_total, c.device));
     CHECK(total <= device_total && total >= device_total / 10 * 9, "total %zu, device %zu", total,
           device_total);
-    before = free_bytes();
+    before = client_free_bytes();
     memory = client_alloc(BYTES);
-    left = free_bytes();
+    left = client_free_bytes();
     CHECK(before - left >= BYTES && before - left <= BYTES + SLACK,
           "free fell by %zu for %zu bytes", before - left, BYTES);
     CHECK_CU(cuMemFree(memory));
-    CHECK(free_bytes() + SLACK >= before, "free is %zu after freeing, %zu before", free_bytes(),
-          before);
+    CHECK(client_free_bytes() + SLACK >= before, "free is %zu after freeing, %zu before",
+          client_free_bytes(), before);
     client_tell(&taker, 1);
     client_hear(&taker);
-    left = free_bytes();
+    left = client_free_bytes();
     CHECK(before - left >= BYTES - SLACK, "another process's %zu bytes made free fall by %zu",
           BYTES, before - left);
     client_tell(&taker, 1);
     client_hear(&taker);
-    CHECK(free_bytes() + SLACK >= before, "another process's bytes do not come back");
+    CHECK(client_free_bytes() + SLACK >= before, "another process's bytes do not come back");
     client_tell(&taker, 1);
     client_join_passed(&taker);
     client_pass("free moved by this process's and another's %zu MiB", BYTES >> 20);

@@ -7,14 +7,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static int victim_run(struct child *parent, void *arg)
 {
     struct client c;
@@ -22,7 +14,7 @@ static int victim_run(struct child *parent, void *arg)
 
     (void)arg;
     client_open(&c);
-    bytes = free_bytes() / 2;
+    bytes = client_free_bytes() / 2;
     client_alloc(bytes);
     client_spin(&c, NULL, FOR_EVER);
     client_tell(parent, bytes);
@@ -39,11 +31,11 @@ int main(void)
     int status;
 
     client_open(&c);
-    held = free_bytes();
+    held = client_free_bytes();
     CHECK(!kill(victim.pid, SIGKILL), "kill failed");
     killed = client_now();
     do {
-        left = free_bytes();
+        left = client_free_bytes();
         back = client_now() - killed;
     } while (left < held + bytes / 2 && back < 60 * SECOND);
     status = client_join(&victim);

@@ -7,14 +7,6 @@
 
 #define SIDE ((size_t)8192)
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static unsigned kind_of(CUdeviceptr pointer)
 {
     unsigned kind = 0;
@@ -25,31 +17,34 @@ static unsigned kind_of(CUdeviceptr pointer)
 
 static void check_pitch(void)
 {
-    size_t before = free_bytes(), pitch = 0, wide = 1000, high = (64 << 20) / 1000;
+    size_t before = client_free_bytes(), pitch = 0, wide = 1000, high = (64 << 20) / 1000;
     CUdeviceptr memory;
 
     CHECK_CU(cuMemAllocPitch(&memory, &pitch, wide, high, 4));
     CHECK(pitch >= wide && pitch % 4 == 0, "the pitch is %zu", pitch);
-    CHECK(before - free_bytes() >= pitch * high / 2, "pitched memory is not taken");
+    CHECK(before - client_free_bytes() >= pitch * high / 2, "pitched memory is not taken");
     CHECK(kind_of(memory) == CU_MEMORYTYPE_DEVICE, "pitched memory is no device memory");
     CHECK_CU(cuMemFree(memory));
 }
 
 static void check_array(void)
 {
-    CUDA_ARRAY_DESCRIPTOR wanted = {.Width = SIDE, .Height = SIDE, .NumChannels = 1,
-                                    .Format = CU_AD_FORMAT_FLOAT}, found;
-    size_t before = free_bytes(), bytes = SIDE * SIDE * 4, taken;
+    CUDA_ARRAY_DESCRIPTOR wanted = {.Width = SIDE,
+                                    .Height = SIDE,
+                                    .NumChannels = 1,
+                                    .Format = CU_AD_FORMAT_FLOAT},
+                          found;
+    size_t before = client_free_bytes(), bytes = SIDE * SIDE * 4, taken;
     CUarray array;
 
     CHECK_CU(cuArrayCreate(&array, &wanted));
-    taken = before - free_bytes();
+    taken = before - client_free_bytes();
     CHECK(taken >= bytes, "an array of %zu bytes made free fall by %zu", bytes, taken);
     CHECK_CU(cuArrayGetDescriptor(&found, array));
     CHECK(found.Width == SIDE && found.Height == SIDE, "the array is %zu x %zu", found.Width,
           found.Height);
     CHECK_CU(cuArrayDestroy(array));
-    CHECK(before - free_bytes() < bytes / 2, "the array's memory does not come back");
+    CHECK(before - client_free_bytes() < bytes / 2, "the array's memory does not come back");
 }
 
 static void check_managed(const struct client *c)

@@ -6,14 +6,6 @@
 
 static size_t grain;
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static CUmemGenericAllocationHandle make(const struct client *c, size_t bytes)
 {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -45,9 +37,9 @@ static void check_bind(const struct client *c, size_t before)
     EXPECT_CU(cuMulticastBindMem(object, 3 * grain, memory, 0, 2 * grain, 0),
               CUDA_ERROR_INVALID_VALUE);
     CHECK_CU(cuMemRelease(memory));
-    CHECK(before - free_bytes() >= 2 * grain, "bound memory is gone with its handle");
+    CHECK(before - client_free_bytes() >= 2 * grain, "bound memory is gone with its handle");
     CHECK_CU(cuMulticastUnbind(object, c->device, grain, 2 * grain));
-    CHECK(before - free_bytes() < 2 * grain, "unbound memory stays");
+    CHECK(before - client_free_bytes() < 2 * grain, "unbound memory stays");
     CHECK_CU(cuMemRelease(object));
 }
 
@@ -68,9 +60,10 @@ static void check_end(const struct client *c, size_t before)
     CHECK_CU(cuMemMap(view, 2 * grain, 0, object, 0));
     CHECK_CU(cuMemSetAccess(view, 2 * grain, &access, 1));
     CHECK_CU(cuMemRelease(object));
-    CHECK(before - free_bytes() >= 2 * grain, "the memory is gone though the object is mapped");
+    CHECK(before - client_free_bytes() >= 2 * grain,
+          "the memory is gone though the object is mapped");
     CHECK_CU(cuMemUnmap(view, 2 * grain));
-    CHECK(before - free_bytes() < 2 * grain, "the memory outlives the object");
+    CHECK(before - client_free_bytes() < 2 * grain, "the memory outlives the object");
     CHECK_CU(cuMemAddressFree(view, 2 * grain));
     CHECK_CU(cuMemAddressFree(at, 2 * grain));
 }
@@ -89,9 +82,9 @@ int main(void)
     CHECK(grain && !(grain & (grain - 1)), "the granularity is %zu", grain);
     client_noop(&c, NULL);
     CHECK_CU(cuCtxSynchronize());
-    before = free_bytes();
+    before = client_free_bytes();
     object = make_object(&c, 64 * grain);
-    CHECK(before - free_bytes() < 64 * grain, "the object takes memory");
+    CHECK(before - client_free_bytes() < 64 * grain, "the object takes memory");
     CHECK_CU(cuMemRelease(object));
     check_bind(&c, before);
     check_end(&c, before);

@@ -6,14 +6,6 @@
 
 #define BYTES ((size_t)64 << 20)
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static size_t free_bytes_of(CUdevice device)
 {
     CUcontext context, popped;
@@ -21,7 +13,7 @@ static size_t free_bytes_of(CUdevice device)
 
     CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
     CHECK_CU(cuCtxPushCurrent(context));
-    left = free_bytes();
+    left = client_free_bytes();
     CHECK_CU(cuCtxPopCurrent(&popped));
     return left;
 }
@@ -39,7 +31,7 @@ static bool check_host(const struct client *c, CUstream stream)
 {
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = c->device},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    size_t before = free_bytes();
+    size_t before = client_free_bytes();
     CUmemoryPool pool;
     CUdeviceptr memory;
     uint32_t word = 0;
@@ -48,7 +40,7 @@ static bool check_host(const struct client *c, CUstream stream)
         return false;
     CHECK_CU(cuMemPoolSetAccess(pool, &access, 1));
     CHECK_CU(cuMemAllocFromPoolAsync(&memory, BYTES, pool, stream));
-    CHECK(before - free_bytes() < BYTES / 2, "host memory is taken from the device");
+    CHECK(before - client_free_bytes() < BYTES / 2, "host memory is taken from the device");
     client_set(c, stream, memory, 0x4057);
     CHECK_CU(cuStreamSynchronize(stream));
     CHECK_CU(cuMemcpyDtoH(&word, memory, sizeof word));
@@ -65,7 +57,7 @@ static bool check_pages(const struct client *c, CUstream stream)
 {
     CUmemPoolProps props = {.allocType = (CUmemAllocationType)2 /* managed, from CUDA 13 on */,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = c->device}};
-    size_t before = free_bytes();
+    size_t before = client_free_bytes();
     CUmemoryPool pool;
     CUdeviceptr memory;
 
@@ -74,10 +66,11 @@ static bool check_pages(const struct client *c, CUstream stream)
         return false;
     CHECK_CU(cuMemAllocFromPoolAsync(&memory, BYTES, pool, stream));
     CHECK_CU(cuStreamSynchronize(stream));
-    CHECK(before - free_bytes() < BYTES / 2, "pages are taken before a kernel wants them");
+    CHECK(before - client_free_bytes() < BYTES / 2, "pages are taken before a kernel wants them");
     client_fill(c, stream, memory, 1, BYTES / 4);
     CHECK_CU(cuStreamSynchronize(stream));
-    CHECK(before - free_bytes() >= BYTES / 2, "pages that a kernel wrote are not on the device");
+    CHECK(before - client_free_bytes() >= BYTES / 2,
+          "pages that a kernel wrote are not on the device");
     CHECK_CU(cuMemFreeAsync(memory, stream));
     CHECK_CU(cuStreamSynchronize(stream));
     CHECK_CU(cuMemPoolDestroy(pool));
@@ -95,11 +88,11 @@ static bool check_other(CUstream stream)
     if (devices < 2)
         return false;
     before_other = free_bytes_of(1);
-    before = free_bytes();
+    before = client_free_bytes();
     CHECK_CU(make_pool(&pool, CU_MEM_LOCATION_TYPE_DEVICE, 1));
     CHECK_CU(cuMemAllocFromPoolAsync(&memory, BYTES, pool, stream));
     CHECK(before_other - free_bytes_of(1) >= BYTES, "nothing is taken from the other device");
-    CHECK(before - free_bytes() < BYTES / 2, "the stream's device gave the memory");
+    CHECK(before - client_free_bytes() < BYTES / 2, "the stream's device gave the memory");
     CHECK_CU(cuMemFreeAsync(memory, stream));
     CHECK_CU(cuStreamSynchronize(stream));
     CHECK_CU(cuMemPoolDestroy(pool));

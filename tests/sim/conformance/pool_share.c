@@ -51,14 +51,6 @@ static int maker_run(struct child *parent, void *arg)
     return 0;
 }
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static void check_word(CUdeviceptr memory)
 {
     uint32_t word = 0;
@@ -88,21 +80,21 @@ int main(void)
     for (unsigned i = 0; i < sizeof words / sizeof *words; i++)
         words[i] = client_hear(&maker);
     memcpy(&data, words, sizeof data);
-    before = free_bytes();
+    before = client_free_bytes();
     CHECK_CU(cuMemPoolImportFromShareableHandle(&pool, (void *)(uintptr_t)fd,
                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     close(fd);
     CHECK(cuMemAllocFromPoolAsync(&own, BYTES, pool, NULL), "an imported pool makes memory");
     CHECK_CU(cuMemPoolImportPointer(&memory, pool, &data));
-    CHECK(before - free_bytes() < BYTES / 2, "an imported pointer takes memory");
+    CHECK(before - client_free_bytes() < BYTES / 2, "an imported pointer takes memory");
     check_word(memory);
     client_tell(&maker, 1);
     client_hear(&maker);
-    CHECK(before - free_bytes() < BYTES / 2 && free_bytes() < before + BYTES,
+    CHECK(before - client_free_bytes() < BYTES / 2 && client_free_bytes() < before + BYTES,
           "the memory went with its maker");
     check_word(memory);
     CHECK_CU(cuMemFree(memory));
-    CHECK(free_bytes() >= before + BYTES, "the memory stays when both sides have freed it");
+    CHECK(client_free_bytes() >= before + BYTES, "the memory stays when both sides have freed it");
     CHECK_CU(cuMemPoolDestroy(pool));
     client_tell(&maker, 1);
     client_join_passed(&maker);

@@ -4,14 +4,6 @@
  */
 #include "client.h"
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 int main(void)
 {
     struct client c;
@@ -30,9 +22,9 @@ int main(void)
     CHECK_CU(cuMemGetAllocationGranularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     CHECK(grain && !(grain & (grain - 1)), "the granularity is %zu", grain);
     bytes = (((size_t)256 << 20) + grain - 1) / grain * grain;
-    before = free_bytes();
+    before = client_free_bytes();
     CHECK_CU(cuMemCreate(&handle, bytes, &prop, 0));
-    held = before - free_bytes();
+    held = before - client_free_bytes();
     CHECK(held >= bytes, "free fell by %zu for %zu bytes", held, bytes);
     EXPECT_CU(cuMemCreate(&handle, grain / 2, &prop, 0), CUDA_ERROR_INVALID_VALUE);
     CHECK_CU(cuMemAddressReserve(&address, bytes, 0, 0, 0));
@@ -42,9 +34,10 @@ int main(void)
     CHECK_CU(cuMemcpyDtoH(&word, address + bytes - sizeof word, sizeof word));
     CHECK(word == 0xfeed, "the last word is %#x", word);
     CHECK_CU(cuMemRelease(handle));
-    CHECK(before - free_bytes() >= bytes, "a mapped allocation is free after its handle's release");
+    CHECK(before - client_free_bytes() >= bytes,
+          "a mapped allocation is free after its handle's release");
     CHECK_CU(cuMemUnmap(address, bytes));
-    CHECK(before - free_bytes() < bytes, "the memory does not come back");
+    CHECK(before - client_free_bytes() < bytes, "the memory does not come back");
     CHECK_CU(cuMemAddressFree(address, bytes));
     client_pass("%zu MiB created, mapped, used and given back (granularity %zu KiB)", bytes >> 20,
                 grain >> 10);

@@ -4,14 +4,6 @@
  */
 #include "client.h"
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static bool check_location(const struct client *c, CUmemLocation location, size_t before)
 {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
@@ -27,7 +19,7 @@ static bool check_location(const struct client *c, CUmemLocation location, size_
     bytes = (((size_t)64 << 20) + grain - 1) / grain * grain;
     if (cuMemCreate(&handle, bytes, &prop, 0) == CUDA_ERROR_NOT_SUPPORTED)
         return false;
-    CHECK(before - free_bytes() < bytes / 2, "host memory of type %d takes device memory",
+    CHECK(before - client_free_bytes() < bytes / 2, "host memory of type %d takes device memory",
           (int)location.type);
     CHECK_CU(cuMemAddressReserve(&base, bytes, 0, 0, 0));
     CHECK_CU(cuMemMap(base, bytes, 0, handle, 0));
@@ -50,7 +42,7 @@ int main(void)
     client_open(&c);
     client_noop(&c, NULL);
     CHECK_CU(cuCtxSynchronize());
-    before = free_bytes();
+    before = client_free_bytes();
     for (int type = 2; type <= 4; type++)
         found += check_location(&c, (CUmemLocation){.type = (CUmemLocationType)type}, before);
     if (!found)

@@ -9,14 +9,6 @@ static CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 static size_t grain;
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static void allow(CUdeviceptr address, size_t bytes)
 {
     CUmemAccessDesc access = {.location = prop.location,
@@ -82,23 +74,23 @@ int main(void)
     CHECK_CU(cuMemGetAllocationGranularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     client_noop(&c, NULL);
     CHECK_CU(cuCtxSynchronize());
-    before = free_bytes();
+    before = client_free_bytes();
     client_thread_join(client_thread(without_context, NULL));
-    CHECK(free_bytes() == before, "the thread without a context left something");
+    CHECK(client_free_bytes() == before, "the thread without a context left something");
     CHECK_CU(cuMemCreate(&handle, 4 * grain, &prop, 0));
-    bytes = before - free_bytes();
+    bytes = before - client_free_bytes();
     CHECK(bytes >= 4 * grain, "the handle took %zu bytes", bytes);
     CHECK_CU(cuMemAddressReserve(&base, 16 * grain, 0, 0, 0));
     check_views(&c, base, handle);
-    CHECK(before - free_bytes() <= bytes + 2 * grain, "mappings take memory");
+    CHECK(before - client_free_bytes() <= bytes + 2 * grain, "mappings take memory");
     CHECK_CU(cuMemRelease(handle));
     CHECK_CU(cuMemUnmap(base, 8 * grain));
-    CHECK(before - free_bytes() >= 4 * grain, "free although one mapping is left");
+    CHECK(before - client_free_bytes() >= 4 * grain, "free although one mapping is left");
     CHECK_CU(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(base + 8 * grain)));
     CHECK_CU(cuMemUnmap(base + 8 * grain, grain));
-    CHECK(before - free_bytes() >= 4 * grain, "free although a handle is retained");
+    CHECK(before - client_free_bytes() >= 4 * grain, "free although a handle is retained");
     CHECK_CU(cuMemRelease(again));
-    CHECK(before - free_bytes() < 4 * grain, "the memory does not come back");
+    CHECK(before - client_free_bytes() < 4 * grain, "the memory does not come back");
     CHECK_CU(cuMemAddressFree(base, 16 * grain));
     client_pass("three mappings, one memory, freed with the last of them");
 }

@@ -11,14 +11,6 @@ enum { PIECES = 24 };
 static CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 /* As such a segment does it: the handle goes as soon as it is mapped. */
 static void put_piece(CUdeviceptr at, size_t bytes)
 {
@@ -49,25 +41,26 @@ int main(void)
     for (unsigned round = 0; round < 2; round++) {
         step = round ? 20 * MIB : 2 * MIB;
         CHECK_CU(cuMemAddressReserve(&base, reserved, 0, 0, 0));
-        CHECK(free_bytes() == before, "the reservation takes memory");
+        CHECK(client_free_bytes() == before, "the reservation takes memory");
         for (piece = 0; piece < PIECES; piece++) {
             put_piece(base + piece * step, step);
             held += step;
-            CHECK(before - free_bytes() >= held, "%zu bytes held, free fell by %zu", held,
-                  before - free_bytes());
+            CHECK(before - client_free_bytes() >= held, "%zu bytes held, free fell by %zu", held,
+                  before - client_free_bytes());
         }
         client_fill(&c, NULL, base, 7, PIECES * step / 4);
         CHECK_CU(cuCtxSynchronize());
         for (piece = PIECES / 3; piece < PIECES / 2; piece++, held -= step)
             CHECK_CU(cuMemUnmap(base + piece * step, step));
-        CHECK(before - free_bytes() < held + step, "%zu bytes held, free fell by %zu", held,
-              before - free_bytes());
+        CHECK(before - client_free_bytes() < held + step, "%zu bytes held, free fell by %zu", held,
+              before - client_free_bytes());
         put_piece(base + PIECES / 3 * step, step);
         client_fill(&c, NULL, base, 8, (PIECES / 3 + 1) * step / 4);
         CHECK_CU(cuCtxSynchronize());
         CHECK_CU(cuMemUnmap(base, (PIECES / 3 + 1) * step));
         CHECK_CU(cuMemUnmap(base + PIECES / 2 * step, (PIECES - PIECES / 2) * step));
-        CHECK(free_bytes() == before, "%zu bytes do not come back", before - free_bytes());
+        CHECK(client_free_bytes() == before, "%zu bytes do not come back",
+              before - client_free_bytes());
         CHECK_CU(cuMemAddressFree(base, reserved));
         held = 0;
     }

@@ -87,14 +87,6 @@ static CUmemGenericAllocationHandle import_fabric(const struct child *maker)
     return handle;
 }
 
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    CHECK_CU(cuMemGetInfo(&left, &total));
-    return left;
-}
-
 static void check_word(const struct client *c, CUmemGenericAllocationHandle handle, uint32_t wanted)
 {
     CUdeviceptr base = map(c, handle);
@@ -109,7 +101,7 @@ static void check_word(const struct client *c, CUmemGenericAllocationHandle hand
 /* A process's own descriptor holds what it has released, and closing it lets go. */
 static void check_descriptor(const struct client *c)
 {
-    size_t before = free_bytes();
+    size_t before = client_free_bytes();
     CUmemGenericAllocationHandle handle = make(c, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), again;
     uint64_t end;
     int fd, copy;
@@ -120,15 +112,16 @@ static void check_descriptor(const struct client *c)
     copy = dup(fd);
     close(fd);
     client_sleep(100 * MS);
-    CHECK(before - free_bytes() >= BYTES, "the memory is gone although a descriptor is open");
+    CHECK(before - client_free_bytes() >= BYTES,
+          "the memory is gone although a descriptor is open");
     CHECK_CU(cuMemImportFromShareableHandle(&again, (void *)(uintptr_t)copy,
                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     CHECK_CU(cuMemRelease(again));
     close(copy);
     end = client_now() + SOON;
-    while (free_bytes() < before && client_now() < end)
+    while (client_free_bytes() < before && client_now() < end)
         client_sleep(MS);
-    CHECK(free_bytes() >= before, "the memory stays after the last descriptor");
+    CHECK(client_free_bytes() >= before, "the memory stays after the last descriptor");
 }
 
 int main(void)
@@ -150,28 +143,30 @@ int main(void)
         fabric = import_fabric(&maker);
     fd = descriptor_receive(sockets[0]);
     CHECK(fd >= 0, "cannot receive a descriptor");
-    before = free_bytes();
+    before = client_free_bytes();
     CHECK_CU(cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd,
                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
-    CHECK(before - free_bytes() < BYTES / 2, "an import takes memory");
+    CHECK(before - client_free_bytes() < BYTES / 2, "an import takes memory");
     check_word(&c, handle, 0xfd);
     CHECK(!kill(maker.pid, SIGKILL), "kill failed");
     status = client_join(&maker);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the maker ended with %#x",
           (unsigned)status);
     end = client_now() + SOON;
-    while (free_bytes() <= before && client_now() < end) /* its context's memory comes back */
+    while (client_free_bytes() <= before &&
+           client_now() < end) /* its context's memory comes back */
         client_sleep(MS);
     client_sleep(WHILE);
-    left = free_bytes();
+    left = client_free_bytes();
     check_word(&c, handle, 0xfd);
     CHECK_CU(cuMemRelease(handle));
-    CHECK(free_bytes() >= left + BYTES, "the dead maker's memory stays after the last release");
+    CHECK(client_free_bytes() >= left + BYTES,
+          "the dead maker's memory stays after the last release");
     if (has_fabric) {
         check_word(&c, fabric, 0xfab);
         CHECK_CU(cuMemRelease(fabric));
-        CHECK(free_bytes() >= left + 2 * BYTES, "the fabric handle's memory stays");
+        CHECK(client_free_bytes() >= left + 2 * BYTES, "the fabric handle's memory stays");
     }
     check_descriptor(&c);
     client_pass("a descriptor%s: one memory, alive until its last holder",
