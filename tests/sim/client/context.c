@@ -131,6 +131,16 @@ struct context *context_check(CUcontext handle, struct green **green)
                : NULL;
 }
 
+CUresult context_enter(CUcontext handle, struct context **context, struct green **green)
+{
+    CUresult result = sim_check();
+
+    if (result)
+        return result;
+    *context = context_check(handle, green);
+    return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult context_side_stream(struct context *context, struct stream **stream)
 {
     CUresult result = CUDA_SUCCESS;
@@ -384,12 +394,9 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
     CUresult result;
 
     ENTRY();
-    result = sim_check();
+    result = context_enter(ctx, &context, &green);
     if (result)
         return result;
-    context = context_check(ctx, &green);
-    if (!context)
-        return CUDA_ERROR_INVALID_CONTEXT;
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     *device = (CUdevice)context->device;
@@ -428,11 +435,8 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
     CUresult result;
 
     ENTRY();
-    result = sim_check();
-    if (result)
-        return result;
-    context = context_check(ctx, &green);
-    return context ? context_synchronize(context, green) : CUDA_ERROR_INVALID_CONTEXT;
+    result = context_enter(ctx, &context, &green);
+    return result ? result : context_synchronize(context, green);
 }
 #endif
 
@@ -473,12 +477,9 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
     CUresult result;
 
     ENTRY();
-    result = sim_check();
+    result = context_enter(ctx, &context, &green);
     if (result)
         return result;
-    context = context_check(ctx, &green);
-    if (!context)
-        return CUDA_ERROR_INVALID_CONTEXT;
     if (!ctxId)
         return CUDA_ERROR_INVALID_VALUE;
     *ctxId = (green ? green->object.id : context->object.id) << 16 |
@@ -493,12 +494,9 @@ CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned *version)
     CUresult result;
 
     ENTRY();
-    result = sim_check();
+    result = context_enter(ctx, &context, &green);
     if (result)
         return result;
-    context = context_check(ctx, &green);
-    if (!context)
-        return CUDA_ERROR_INVALID_CONTEXT;
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     *version = context->api_version;

@@ -45,6 +45,8 @@ CUresult context_finish(struct context *context);
 /* The context behind a handle (NULL: the current one), and the green context if it stands for one.
  */
 struct context *context_check(CUcontext handle, struct green **green);
+/* The beginning of a call that names a context: sim_check and context_check. */
+CUresult context_enter(CUcontext handle, struct context **context, struct green **green);
 CUresult primary_retain(CUdevice device, struct context **context);
 CUresult primary_release(CUdevice device, bool reset);
 /* The non-blocking stream in which events of the whole context are recorded. */

@@ -456,8 +456,8 @@ CUresult green_event_record(struct context *context, struct green *green, CUeven
 
     if (result)
         return result;
-    if (!context || event->context != context)
-        return context ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+    if (event->context != context)
+        return CUDA_ERROR_INVALID_HANDLE;
     result = thread_check(context);
     if (!result && capture_active())
         result = capture_check_context(context);
@@ -480,11 +480,8 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
     CUresult result;
 
     ENTRY();
-    result = sim_check();
-    if (result)
-        return result;
-    context = context_check(hCtx, &green);
-    return green_event_record(context, green, hEvent);
+    result = context_enter(hCtx, &context, &green);
+    return result ? result : green_event_record(context, green, hEvent);
 }
 
 CUresult green_event_wait(struct context *context, struct green *green, CUevent handle)
@@ -495,7 +492,7 @@ CUresult green_event_wait(struct context *context, struct green *green, CUevent 
     CUresult result = event_enter(handle, &event);
 
     if (!result)
-        result = context ? thread_check(context) : CUDA_ERROR_INVALID_CONTEXT;
+        result = thread_check(context);
     if (!result && capture_active())
         result = capture_check_context(context);
     if (result)
@@ -517,11 +514,8 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
     CUresult result;
 
     ENTRY();
-    result = sim_check();
-    if (result)
-        return result;
-    context = context_check(hCtx, &green);
-    return green_event_wait(context, green, hEvent);
+    result = context_enter(hCtx, &context, &green);
+    return result ? result : green_event_wait(context, green, hEvent);
 }
 
 /* --- between processes --- */

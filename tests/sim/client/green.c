@@ -17,7 +17,7 @@ enum { PART = 8, PART_FINE = 2 };
 struct origin {
     uint32_t magic;
     uint32_t device;
-    uint32_t part;  /* least size of a part of it */
+    uint32_t part; /* least size of a part of it */
     uint32_t spare;
     uint64_t split; /* number of the split that made it, 0: it may be split */
 };
@@ -98,12 +98,9 @@ CUresult cuCtxGetDevResource(CUcontext hCtx, CUdevResource *resource, CUdevResou
     CUresult result;
 
     ENTRY();
-    result = sim_check();
+    result = context_enter(hCtx, &context, &green);
     if (result)
         return result;
-    context = context_check(hCtx, &green);
-    if (!context)
-        return CUDA_ERROR_INVALID_CONTEXT;
     return green ? resource_answer(&green->resource, resource, type)
                  : resource_answer_device(context->device, resource, type);
 }
