@@ -128,79 +128,72 @@ static bool arrays_deferred(CUdevice *device)
 }
 
 /* The driver's own answer, of an array like it without memory; 0 when it has none. */
-static uint64_t arrays_ask(CUDA_ARRAY3D_DESCRIPTOR form)
+static uint64_t arrays_ask(const CUDA_ARRAY3D_DESCRIPTOR *form, CUdevice device)
 {
     CUDA_ARRAY_MEMORY_REQUIREMENTS answer = {0};
     CUarray array;
-    CUdevice device;
-    form.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
-    if (!arrays_deferred(&device) || real.cuArray3DCreate_v2(&array, &form) != CUDA_SUCCESS)
+    if (real.cuArray3DCreate_v2(&array, form) != CUDA_SUCCESS)
         return 0;
-    if (real.cuArrayGetMemoryRequirements(&answer, array, device) != CUDA_SUCCESS)
-        answer.size = 0;
+    CUresult rc = real.cuArrayGetMemoryRequirements(&answer, array, device);
     real.cuArrayDestroy(array);
-    return answer.size;
+    return rc == CUDA_SUCCESS ? answer.size : 0;
 }
 
-static uint64_t arrays_ask_mipmap(CUDA_ARRAY3D_DESCRIPTOR form, unsigned levels)
+static uint64_t arrays_ask_mipmap(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned levels,
+                                  CUdevice device)
 {
     CUDA_ARRAY_MEMORY_REQUIREMENTS answer = {0};
     CUmipmappedArray array;
-    CUdevice device;
-    form.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
-    if (!arrays_deferred(&device) ||
-        real.cuMipmappedArrayCreate(&array, &form, levels) != CUDA_SUCCESS)
+    if (real.cuMipmappedArrayCreate(&array, form, levels) != CUDA_SUCCESS)
         return 0;
-    if (real.cuMipmappedArrayGetMemoryRequirements(&answer, array, device) != CUDA_SUCCESS)
-        answer.size = 0;
+    CUresult rc = real.cuMipmappedArrayGetMemoryRequirements(&answer, array, device);
     real.cuMipmappedArrayDestroy(array);
-    return answer.size;
+    return rc == CUDA_SUCCESS ? answer.size : 0;
+}
+
+static uint64_t arrays_count(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels, bool mipmap)
+{
+    CUdevice device;
+    uint64_t bytes = 0;
+    if (!array || !guest_attached() || array->Flags & ARRAYS_NO_MEMORY)
+        return 0;
+    CUDA_ARRAY3D_DESCRIPTOR form = *array;
+    form.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
+    if (arrays_deferred(&device))
+        bytes = mipmap ? arrays_ask_mipmap(&form, levels, device) : arrays_ask(&form, device);
+    return bytes ? bytes : arrays_estimate(array, levels);
 }
 
 uint64_t arrays_bytes_3d(const CUDA_ARRAY3D_DESCRIPTOR *array)
 {
-    if (!array || !guest_attached() || array->Flags & ARRAYS_NO_MEMORY)
-        return 0;
-    uint64_t bytes = arrays_ask(*array);
-    return bytes ? bytes : arrays_estimate(array, 1);
+    return arrays_count(array, 1, false);
 }
 
 uint64_t arrays_bytes_mipmap(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels)
 {
-    if (!array || !guest_attached() || array->Flags & ARRAYS_NO_MEMORY)
-        return 0;
-    uint64_t bytes = arrays_ask_mipmap(*array, levels);
-    return bytes ? bytes : arrays_estimate(array, levels);
+    return arrays_count(array, levels, true);
 }
+
+/* What the descriptors of all kinds and versions have, and what one has besides. */
+#define ARRAYS_FORM(array, ...) \
+    &(CUDA_ARRAY3D_DESCRIPTOR) \
+    { \
+        .Width = (array)->Width, .Height = (array)->Height, .Format = (array)->Format, \
+        .NumChannels = (array)->NumChannels, __VA_ARGS__ \
+    }
 
 uint64_t arrays_bytes(const CUDA_ARRAY_DESCRIPTOR *array)
 {
-    if (!array)
-        return 0;
-    return arrays_bytes_3d(&(CUDA_ARRAY3D_DESCRIPTOR){.Width = array->Width,
-                                                      .Height = array->Height,
-                                                      .Format = array->Format,
-                                                      .NumChannels = array->NumChannels});
+    return array ? arrays_bytes_3d(ARRAYS_FORM(array, )) : 0;
 }
 
 uint64_t arrays_bytes_v1(const CUDA_ARRAY_DESCRIPTOR_v1 *array)
 {
-    if (!array)
-        return 0;
-    return arrays_bytes_3d(&(CUDA_ARRAY3D_DESCRIPTOR){.Width = array->Width,
-                                                      .Height = array->Height,
-                                                      .Format = array->Format,
-                                                      .NumChannels = array->NumChannels});
+    return array ? arrays_bytes_3d(ARRAYS_FORM(array, )) : 0;
 }
 
 uint64_t arrays_bytes_3d_v1(const CUDA_ARRAY3D_DESCRIPTOR_v1 *array)
 {
-    if (!array)
-        return 0;
-    return arrays_bytes_3d(&(CUDA_ARRAY3D_DESCRIPTOR){.Width = array->Width,
-                                                      .Height = array->Height,
-                                                      .Depth = array->Depth,
-                                                      .Format = array->Format,
-                                                      .NumChannels = array->NumChannels,
-                                                      .Flags = array->Flags});
+    return array ? arrays_bytes_3d(ARRAYS_FORM(array, .Depth = array->Depth, .Flags = array->Flags))
+                 : 0;
 }
