@@ -43,6 +43,15 @@ int cap_parse_uuid(const char *text, unsigned char uuid[16])
     return *text ? -EINVAL : 0;
 }
 
+void cap_format_uuid(char text[CAP_UUID_TEXT], const unsigned char uuid[16])
+{
+    char *end = stpcpy(text, "GPU");
+
+    for (unsigned i = 0; i < 16; i++)
+        end += sprintf(end, i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+                       uuid[i]);
+}
+
 static int cap_parse_target(const char *text, struct cap *cap)
 {
     uint64_t index;
@@ -162,32 +171,26 @@ static void cap_write(struct cap_writer *w, const char *piece)
 
 static void cap_write_target(struct cap_writer *w, const struct cap *cap)
 {
-    char piece[64];
-    const unsigned char *u = cap->uuid;
+    char piece[CAP_UUID_TEXT];
 
     if (cap->target == CAP_ALL)
         return;
     if (cap->target == CAP_INDEX)
-        snprintf(piece, sizeof(piece), "%u:", cap->index);
+        snprintf(piece, sizeof(piece), "%u", cap->index);
     else
-        snprintf(piece, sizeof(piece),
-                 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x:", u[0],
-                 u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
-                 u[14], u[15]);
+        cap_format_uuid(piece, cap->uuid);
     cap_write(w, piece);
+    cap_write(w, ":");
 }
 
 static void cap_write_amount(struct cap_writer *w, const struct cap *cap)
 {
     char piece[64] = "auto";
-    unsigned long long parts = cap->amount;
 
     if (cap->kind == CAP_BYTES)
         units_format_size(cap->amount, piece, sizeof(piece));
-    else if (cap->kind == CAP_PARTS && parts % 10000 == 0)
-        snprintf(piece, sizeof(piece), "%llu%%", parts / 10000);
     else if (cap->kind == CAP_PARTS)
-        snprintf(piece, sizeof(piece), "%llu.%04llu%%", parts / 10000, parts % 10000);
+        units_format_percent(cap->amount, piece, sizeof(piece));
     cap_write(w, piece);
 }
 

@@ -49,6 +49,10 @@ struct caps {
  */
 int cap_parse_uuid(const char *text, unsigned char uuid[16]);
 
+/* Writes it as cap_parse_uuid reads it, beginning with "GPU-". */
+#define CAP_UUID_TEXT 41
+void cap_format_uuid(char text[CAP_UUID_TEXT], const unsigned char uuid[16]);
+
 /* Reads one text (see CAP_FORMS) into *list; 0, -EINVAL for text it does not know or a device named
  * twice, -E2BIG for more than CAPS_MAX entries. *list is set on success only. */
 int cap_parse(const char *text, struct cap_list *list);

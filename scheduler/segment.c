@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cap.h"
 #include "clock.h"
 #include "log.h"
 #include "mapfile.h"
@@ -25,12 +26,11 @@ enum segment_range {
 #include "options.def"
 };
 
-void segment_path(char *path, size_t size, const char *directory, const uint8_t u[16])
+void segment_path(char *path, size_t size, const char *directory, const uint8_t uuid[16])
 {
-    snprintf(path, size,
-             "%s/GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x.ring",
-             directory, u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11],
-             u[12], u[13], u[14], u[15]);
+    char name[CAP_UUID_TEXT];
+    cap_format_uuid(name, uuid);
+    snprintf(path, size, "%s/%s.ring", directory, name);
 }
 
 static int segment_fill(void *memory, size_t size, void *arg)

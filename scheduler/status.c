@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cap.h"
 #include "clock.h"
 #include "histogram.h"
 #include "mapfile.h"
@@ -108,24 +109,15 @@ static int status_check(int fd, char *reason, size_t size)
     return 0;
 }
 
-static void status_format_uuid(char text[48], const uint8_t uuid[16])
-{
-    char *end = text + sprintf(text, "GPU");
-
-    for (unsigned i = 0; i < 16; i++)
-        end += sprintf(end, i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-                       uuid[i]);
-}
-
 /* Others find the file by its name: whoever uses that GPU refuses this one. */
 static int status_check_name(const char *path, const struct cuslice_segment *segment, char *reason,
                              size_t size)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    char uuid[48];
+    char uuid[CAP_UUID_TEXT];
 
-    status_format_uuid(uuid, segment->uuid);
+    cap_format_uuid(uuid, segment->uuid);
     if (strncmp(name, uuid, strlen(uuid)) == 0 && strcmp(name + strlen(uuid), ".ring") == 0)
         return 0;
     return status_refuse(-EPROTO, reason, size, "is not what its name says: the ring of %s", uuid);
@@ -211,7 +203,7 @@ static void status_copy_times(struct status_times *to, const struct cuslice_hist
 static void status_read_ring(const struct cuslice_segment *segment, struct status_ring *ring)
 {
     ring->taken_ns = clock_now();
-    status_format_uuid(ring->uuid, segment->uuid);
+    cap_format_uuid(ring->uuid, segment->uuid);
     status_text(ring->name, segment->device_name, sizeof(ring->name));
     ring->device_bytes = segment->device_bytes;
     ring->created_ns = segment->created_ns;

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "units.h"
 
@@ -25,7 +24,7 @@ static char *live_show_number(char text[LIVE_TEXT], uint64_t value)
 
 static char *live_show_percent(char text[LIVE_TEXT], uint64_t value)
 {
-    snprintf(text, LIVE_TEXT, "%g %%", (double)value / 1e4);
+    units_format_percent(value, text, LIVE_TEXT);
     return text;
 }
 
@@ -127,14 +126,6 @@ static const struct live_setting live_settings[LIVE_SETTINGS] = {
 const struct live_setting *live_setting(unsigned i)
 {
     return i < LIVE_SETTINGS ? &live_settings[i] : NULL;
-}
-
-const struct live_setting *live_find(const char *option)
-{
-    for (unsigned i = 0; i < LIVE_SETTINGS; i++)
-        if (strcmp(live_settings[i].option, option) == 0)
-            return &live_settings[i];
-    return NULL;
 }
 
 bool live_pinned(const struct live_setting *setting, bool ring, uint64_t bits)

@@ -38,9 +38,6 @@ enum live_count {
     LIVE_SETTINGS
 };
 
-/* The setting of this option; NULL without one. */
-const struct live_setting *live_find(const char *option);
-
 /* Whether a tenant's bits (ring false) or a ring's (ring true) say that it was set by the tool. */
 bool live_pinned(const struct live_setting *setting, bool ring, uint64_t bits);
 

@@ -213,7 +213,7 @@ static void test_format(void)
     check_text("none", "none");
     check_text("4096m", "4Gi");
     check_text("0m", "0");
-    check_text("12.5%", "12.5000%");
+    check_text("12.5%", "12.5%");
     check_text("0:25%,1:auto," TEXT_A ":1024k", "0:25%,1:auto," TEXT_A ":1Mi");
     REQUIRE(cap_parse("0:4Gi,1:8Gi", &list) == 0);
     CHECK_EQ(cap_format(&list, small, sizeof(small)), 11);
