@@ -58,24 +58,23 @@ const char run_help[] =
 struct run_option {
     const char *option;
     const char *setting;
-    const char *forms; /* what it takes, for messages */
 };
 
 static const struct run_option run_options[] = {
-    {"mem", "CUSLICE_MEM_LIMIT", CAP_FORMS},
-    {"process-mem", "CUSLICE_PROCESS_MEM_LIMIT", CAP_FORMS},
-    {"weight", "CUSLICE_WEIGHT", "a number from 1 to 10000"},
-    {"limit", "CUSLICE_LIMIT", "a percentage from 1 to 100, as 50, 50% or 12.5%"},
-    {"priority", "CUSLICE_PRIORITY", "high, normal or low"},
-    {"tenant", "CUSLICE_TENANT", "1 to 63 printable characters"},
-    {"gang", "CUSLICE_GANG", "1 to 63 printable characters"},
-    {"mode", "CUSLICE_MODE", "enforce, observe or off"},
-    {"quantum", "CUSLICE_QUANTUM", "a time from 1ms to 10s"},
-    {"allowance", "CUSLICE_ALLOWANCE", "a time from 50ms to 60s"},
-    {"replicas", "CUSLICE_REPLICAS", "a number from 1 to 256"},
-    {"oversubscribe", "CUSLICE_OVERSUBSCRIBE", "0 or 1"},
-    {"on-error", "CUSLICE_ON_ERROR", "open or closed"},
-    {"log", "CUSLICE_LOG", "error, warn, info or debug"},
+    {"mem", "CUSLICE_MEM_LIMIT"},
+    {"process-mem", "CUSLICE_PROCESS_MEM_LIMIT"},
+    {"weight", "CUSLICE_WEIGHT"},
+    {"limit", "CUSLICE_LIMIT"},
+    {"priority", "CUSLICE_PRIORITY"},
+    {"tenant", "CUSLICE_TENANT"},
+    {"gang", "CUSLICE_GANG"},
+    {"mode", "CUSLICE_MODE"},
+    {"quantum", "CUSLICE_QUANTUM"},
+    {"allowance", "CUSLICE_ALLOWANCE"},
+    {"replicas", "CUSLICE_REPLICAS"},
+    {"oversubscribe", "CUSLICE_OVERSUBSCRIBE"},
+    {"on-error", "CUSLICE_ON_ERROR"},
+    {"log", "CUSLICE_LOG"},
 };
 enum { RUN_OPTIONS = sizeof(run_options) / sizeof(run_options[0]) };
 
@@ -202,8 +201,12 @@ static void run_set_tenant(struct environment *environment, const char *program)
 static int run_set_option(struct environment *environment, const struct run_option *option,
                           const char *text)
 {
-    if (config_check(option->setting, text) < 0)
-        return ctl_usage("run", "--%s '%s' is not %s", option->option, text, option->forms);
+    char forms[CONFIG_TEXT_MAX];
+
+    if (config_check(option->setting, text) < 0) {
+        config_describe(option->setting, forms, sizeof(forms));
+        return ctl_usage("run", "--%s '%s' is not %s", option->option, text, forms);
+    }
     environment_set(environment, option->setting, "%s", text);
     return CTL_OK;
 }

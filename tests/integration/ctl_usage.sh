@@ -49,9 +49,9 @@ expect 2 err "unknown.*'--wat'" run --wat true
 expect 2 err "needs a value" run --mem
 expect 2 err "'12 apples' is not bytes" run --mem '12 apples' true
 expect 2 err "'-1' is not bytes" run --process-mem=-1 true
-expect 2 err "'0' is not a number from 1 to 10000" run --weight 0 true
-expect 2 err "is not a time from 1ms to 10s" run --quantum 11s true
-expect 2 err "is not enforce, observe or off" run --mode hard true
+expect 2 err "'0' is not a whole number from 1 to 10000" run --weight 0 true
+expect 2 err "is not a duration (500us, 20ms, 1.5s; a bare number is ms) from 1ms to 10s" run --quantum 11s true
+expect 2 err "is not one of enforce, observe, off" run --mode hard true
 expect 2 err "is not 1 to 63 printable" run --tenant '' true
 expect 2 err "nothing to set" set
 expect 2 err "nothing to set" set --tenant a
