@@ -48,7 +48,8 @@ int ctl_bad_option(char **argv, int answer);
 /* Flushes standard output; CTL_FAILED, said, when not everything could be written. */
 int ctl_finish(int code);
 
-/* Loads the settings; directory, when not NULL, goes before the ring directory they name. */
-void ctl_settings(struct config *config, const char *directory);
+/* Loads the settings; directory, when not NULL, goes before the ring directory they name. 0, or
+ * -EINVAL for a bad cap, which has been said. */
+int ctl_settings(struct config *config, const char *directory);
 
 #endif

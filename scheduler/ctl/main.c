@@ -86,17 +86,20 @@ int ctl_finish(int code)
     return ctl_fail("cannot write the output: %s", strerror(errno));
 }
 
-void ctl_settings(struct config *config, const char *directory)
+int ctl_settings(struct config *config, const char *directory)
 {
     char absolute[PATH_MAX];
+    int result;
 
     /* So that the node's defaults are read there too. */
     if (directory && realpath(directory, absolute))
         setenv("CUSLICE_DIR", absolute, 1);
-    /* A bad cap has been said by config_load and stops programs, not those who look at rings. */
-    (void)config_load(config);
+    else if (directory && *directory == '/')
+        setenv("CUSLICE_DIR", directory, 1);
+    result = config_load(config);
     if (directory)
         snprintf(config->dir, sizeof(config->dir), "%s", directory);
+    return result;
 }
 
 static void main_help(void)

@@ -71,7 +71,7 @@ int reap_main(int argc, char **argv)
     }
     if (optind < argc)
         return ctl_usage("reap", "takes no arguments, got '%s'", argv[optind]);
-    ctl_settings(&config, directory);
+    (void)ctl_settings(&config, directory); /* a bad cap stops programs, not who looks */
     int code = rings_choose(&rings, "reap", config.dir, gpu);
     if (code)
         return code;

@@ -74,6 +74,7 @@ int settings_main(int argc, char **argv)
     static const struct option options[] = {
         {"json", no_argument, NULL, 'j'}, {"dir", required_argument, NULL, 'd'}, {0}};
     struct config config;
+    const char *directory = NULL;
     bool json = false;
     int answer;
 
@@ -81,14 +82,14 @@ int settings_main(int argc, char **argv)
         if (answer == 'j')
             json = true;
         else if (answer == 'd')
-            setenv("CUSLICE_DIR", optarg, 1);
+            directory = optarg;
         else
             return ctl_bad_option(argv, answer);
     }
     if (optind < argc)
         return ctl_usage("config", "takes no arguments, got '%s'", argv[optind]);
 
-    bool valid = config_load(&config) == 0;
+    bool valid = ctl_settings(&config, directory) == 0;
     int code = CTL_OK;
     if (json)
         code = settings_print_json(&config, valid);

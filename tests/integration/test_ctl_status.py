@@ -204,6 +204,9 @@ def check_config():
     equal(origin["CUSLICE_ALLOWANCE"], ("1s", "built-in"), "allowance")
     equal(origin["CUSLICE_TENANT"], (None, "built-in"), "tenant")
     check(all(s["help"] for s in found.values()), "a setting without help")
+    code, out, err = tool("config", "--json", "--dir", os.path.relpath(DIR), CUSLICE_DIR="/nowhere")
+    found = {s["name"]: s["value"] for s in json.loads(out)["settings"]}
+    equal((code, err, found["CUSLICE_WEIGHT"]), (0, "", "70"), "config of a relative directory")
     equal(settings(CUSLICE_MEM_LIMIT="12 apples")[0], 1, "exit code with a bad cap")
     out = tool("config")[1]
     equal(row(out, "CUSLICE_WEIGHT")[:4], ["CUSLICE_WEIGHT", "70", "node", "defaults"], "the table")
