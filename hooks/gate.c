@@ -40,6 +40,14 @@ struct gate_mark gate_nobody = {.inside = UINTPTR_MAX};
 __thread struct gate_mark *gate_mark_mine = &gate_nobody;
 __thread bool gate_overlaps_mine;
 
+/* Where on the stack this thread entered the slow way, 0 = it is not in it, and whether it could be
+ * cancelled before. */
+struct gate_slow {
+    uintptr_t here;
+    int cancel;
+};
+static __thread struct gate_slow gate_slow_mine;
+
 static pthread_key_t gate_key;
 static bool gate_key_made;
 
@@ -539,6 +547,7 @@ static void gate_pass_in_turn(struct gate_pass *pass)
 void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
 {
     int error = errno, cancel;
+    struct gate_slow outer = gate_slow_mine;
     *pass = (struct gate_pass){.here = pass->here,
                                .stream = streams_key(stream, per_thread),
                                .overlaps = gate_overlaps_mine};
@@ -546,6 +555,12 @@ void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
     if (!guest_attached() || !guest.turns)
         return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    if (outer.here && outer.here <= pass->here) { /* left by a jump, without its last lines */
+        cancel = outer.cancel;
+        outer.here = 0;
+    }
+    gate_slow_mine.here = pass->here;
+    gate_slow_mine.cancel = cancel;
     pass->mark = gate_mark_get();
     if (pass->mark && pass->mark->inside > pass->here)
         pass->outer = pass->mark->inside;
@@ -559,6 +574,7 @@ void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
         gate_mark_up(pass);
     else if (pass->gate)
         gate_pass_in_turn(pass);
+    gate_slow_mine = outer;
     pthread_setcancelstate(cancel, NULL);
     errno = error;
 }

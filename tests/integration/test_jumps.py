@@ -85,6 +85,22 @@ def check_gate():
         take_turns(place, "from the gate")
 
 
+def check_cancelled():
+    """A thread that has left the wait like that can be cancelled as before, once it has launched."""
+    with farm.Farm(QUANTUM="10ms", ALLOWANCE="%ds" % ALLOWANCE) as place:
+        a, b = opened(place)
+        b.ok("hold")
+        leave(a, "gate")
+        b.ok("release")
+        a.ok("spin 1000", thread=1)
+        b.ok("hold")
+        gone = a.post("leave cancel 1000", thread=1)
+        time.sleep(0.03)
+        a.ok("nudge", thread=2)
+        b.ok("release")
+        check(not farm.answered(gone, 1), "the thread cannot be cancelled any more")
+
+
 def check_gate_gone():
     """Nobody wants the turn any more that is given for the wait that was left."""
     with farm.Farm(QUANTUM="10ms", ALLOWANCE="%ds" % ALLOWANCE) as place:
@@ -145,5 +161,5 @@ def check_question():
         a.ok("context reset", thread=1)
 
 
-farm.run(check_gate, check_gate_gone, check_driver, check_driver_alone, check_driver_below,
-         check_marker, check_question)
+farm.run(check_gate, check_cancelled, check_gate_gone, check_driver, check_driver_alone,
+         check_driver_below, check_marker, check_question)
