@@ -1,6 +1,7 @@
 /*
  * Events. A record gives the event a new generation, which the device publishes as done in the
- * arena, or on the board for an event that processes share. A query is two loads. event->lock keeps
+ * arena, or on the board for an event that processes share. A query is two loads, or a
+ * look at the clock where the device has said when the work in front of it ends. event->lock keeps
  * the generation and the place of the last record together.
  */
 #define __CUDA_API_VERSION_INTERNAL
@@ -80,8 +81,16 @@ static bool event_recorded(const struct event *event)
     return atomic_load_explicit(&event->generation, memory_order_acquire) > event->base;
 }
 
+static bool event_published(const struct event *event)
+{
+    return atomic_load_explicit(&sim.arena->event[event->slot].done, memory_order_acquire) >=
+           atomic_load_explicit(&event->generation, memory_order_acquire);
+}
+
 bool event_done(const struct event *event)
 {
+    uint64_t when;
+
     if (event->shared) {
         const struct board_event *shared = &sim.board->event[event->slot];
 
@@ -89,14 +98,20 @@ bool event_done(const struct event *event)
     }
     if (!event_recorded(event))
         return true;
-    return atomic_load_explicit(&sim.arena->event[event->slot].done, memory_order_acquire) >=
-           atomic_load_explicit(&event->generation, memory_order_acquire);
+    return event_published(event) || stream_ended(atomic_load(&event->behind), &when) ||
+           event_published(event);
 }
 
+/* Of an event that is done. */
 static uint64_t event_time(const struct event *event)
 {
-    return event->shared ? atomic_load(&sim.board->event[event->slot].time)
-                         : atomic_load(&sim.arena->event[event->slot].time);
+    uint64_t when;
+
+    if (event->shared)
+        return atomic_load(&sim.board->event[event->slot].time);
+    if (!event_published(event) && stream_ended(atomic_load(&event->behind), &when))
+        return when;
+    return atomic_load(&sim.arena->event[event->slot].time);
 }
 
 static CUresult event_wait_host(const struct event *event)
@@ -132,11 +147,13 @@ CUresult event_record(struct event *event, struct stream *stream)
         record.generation = atomic_fetch_add(&sim.board->event[event->slot].recorded, 1) + 1;
     else
         record.generation = old + 1;
+    atomic_store(&event->behind, 0);
     atomic_store_explicit(&event->generation, record.generation, memory_order_release);
     result = submit_record(stream, &record, &seq);
     if (result) {
         atomic_store(&event->generation, old);
     } else {
+        atomic_store(&event->behind, stream_place(stream));
         event->stream = stream->slot;
         event->seq = seq;
     }

@@ -112,6 +112,7 @@ struct stream {
     bool orphan;                  /* its green context is gone: no call may name it any more */
     struct dependency behind[16]; /* places of other streams it was last told to wait for */
     unsigned behind_count;
+    _Atomic uint64_t work; /* last place of something that an event behind it has to wait for */
     _Atomic(struct capture *) capture; /* capture.c's */
 };
 
@@ -128,6 +129,7 @@ struct event {
     _Atomic uint64_t generation; /* of the last record; base: never recorded */
     unsigned stream;             /* slot and sequence number of the last record */
     uint64_t seq;
+    _Atomic uint64_t behind; /* what it was recorded behind (stream_place); 0: not known */
     _Atomic(struct capture_mark *) captured; /* capture.c's */
 };
 
@@ -197,6 +199,9 @@ bool event_done(const struct event *event);
  * device's loss. */
 CUresult stream_wait(struct stream *stream, uint64_t seq);
 bool stream_done(const struct stream *stream, uint64_t seq);
+/* The stream's last work, as one word; and whether that is known to have ended, and when. */
+uint64_t stream_place(const struct stream *stream);
+bool stream_ended(uint64_t place, uint64_t *when);
 uint64_t stream_last(struct stream *stream);
 /* Waits for all streams of the context. */
 CUresult context_wait(struct context *context);

@@ -39,6 +39,33 @@ bool stream_done(const struct stream *stream, uint64_t seq)
     return atomic_load_explicit(&stream->shared->completed, memory_order_acquire) >= seq;
 }
 
+uint64_t stream_place(const struct stream *stream)
+{
+    uint64_t work = atomic_load_explicit(&stream->work, memory_order_acquire);
+
+    return work ? work * SIM_STREAMS + stream->slot : 0;
+}
+
+bool stream_ended(uint64_t place, uint64_t *when)
+{
+    const struct stream_shared *shared = &sim.arena->stream[place % SIM_STREAMS];
+    uint64_t work = place / SIM_STREAMS;
+
+    if (!work || atomic_load(&shared->sure) != work)
+        return false;
+    *when = atomic_load(&shared->sure_end);
+    return atomic_load(&shared->sure) == work && util_now() >= *when;
+}
+
+/* The same by what is published, or by the clock. */
+static bool stream_over(struct stream *stream)
+{
+    uint64_t last = stream_last(stream), when;
+
+    return stream_done(stream, last) || stream_ended(stream_place(stream), &when) ||
+           stream_done(stream, last);
+}
+
 uint64_t stream_last(struct stream *stream)
 {
     return atomic_load_explicit(&stream->shared->submitted, memory_order_acquire);
@@ -318,8 +345,7 @@ CUresult cuStreamQuery(CUstream hStream)
     if (result)
         return result;
     sim_spend(sim.query_cost);
-    if (stream->legacy ? !submit_legacy_done(stream)
-                       : !stream_done(stream, stream_last(stream)))
+    if (stream->legacy ? !submit_legacy_done(stream) : !stream_over(stream))
         return CUDA_ERROR_NOT_READY;
     return context_error(stream->context);
 }

@@ -177,6 +177,8 @@ static CUresult submit_put(struct stream *stream, struct record *record)
         tail += skip;
     }
     record->c.seq = ++stream->submitted;
+    if (record->c.kind != COMMAND_RECORD || record->c.deps)
+        atomic_store_explicit(&stream->work, record->c.seq, memory_order_release);
     record->c.stamp = util_now();
     tail += submit_write(stream->ring + tail % SIM_RING, record);
     atomic_store_explicit(&stream->shared->submitted, stream->submitted, memory_order_relaxed);
@@ -318,6 +320,7 @@ static CUresult submit_event_node(const struct command *node, struct record *rec
         record->c.kind = COMMAND_RECORD;
         record->c.record.slot = event->slot;
         record->c.record.shared = event->shared;
+        atomic_store(&event->behind, 0);
         record->c.record.generation =
             event->shared ? atomic_fetch_add(&sim.board->event[event->slot].recorded, 1) + 1
                           : atomic_fetch_add(&event->generation, 1) + 1;
@@ -454,11 +457,13 @@ CUresult submit_record(struct stream *stream, const struct command_record *what,
 bool submit_legacy_done(const struct stream *legacy)
 {
     struct context *context = legacy->context;
+    uint64_t when;
     bool done = true;
 
     pthread_mutex_lock(&context->lock);
     for (const struct stream *s = context->streams; s && done; s = s->next)
-        done = s->green != legacy->green || !submit_blocks(s) || !submit_outstanding(s);
+        done = s->green != legacy->green || !submit_blocks(s) || !submit_outstanding(s) ||
+               stream_ended(stream_place(s), &when);
     pthread_mutex_unlock(&context->lock);
     return done;
 }

@@ -19,11 +19,15 @@ bool wait_word(const _Atomic uint64_t *word, uint64_t value, _Atomic uint32_t *w
         util_pause();
     }
     atomic_fetch_add(waiters, 1);
+    atomic_fetch_add(&sim.arena->sleepers, 1);
+    if (atomic_load(&sim.board->sleeping) == 2)
+        bell_ring(0);
     while ((seen = atomic_load(word)) < value && lives) {
         util_futex_wait(low, (uint32_t)seen, RECHECK);
         if (atomic_load(word) == seen)
             lives = start_device_lives();
     }
+    atomic_fetch_sub(&sim.arena->sleepers, 1);
     atomic_fetch_sub(waiters, 1);
     return seen >= value || atomic_load(word) >= value;
 }

@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define SIM_MAGIC 0x53494d43u /* "SIMC" */
-#define SIM_VERSION 2u
+#define SIM_VERSION 3u
 
 enum {
     SIM_CLIENTS = 512,
@@ -69,7 +69,8 @@ struct board {
     uint32_t spare0;
     uint64_t memory_base;
     uint64_t memory_stride;    /* address distance of two devices' memory */
-    _Atomic uint32_t sleeping; /* device sets 1, whoever sets it back to 0 wakes it */
+    _Atomic uint32_t sleeping; /* device sets 1, or 2: not to be punctual for anybody;
+                                  whoever sets it back to 0 wakes it */
     _Atomic uint32_t spare;
     _Atomic uint64_t bell[SIM_CLIENTS]; /* clients set bits, the device takes them */
     struct board_device device[SIM_DEVICES];
@@ -89,7 +90,11 @@ struct stream_shared {
     _Atomic uint64_t head;      /* device: bytes taken from the ring, ever */
     _Atomic uint64_t host_done; /* client: ticket of the last host function that returned */
     _Atomic uint64_t host_time; /* client: when that was */
-    uint64_t spare1[3];
+    /* device: the kernel at this place ends at that time, whatever comes; 0: none. So who asks sees
+     * its end by the clock, and the device need not be awake for it. */
+    _Atomic uint64_t sure;
+    _Atomic uint64_t sure_end;
+    uint64_t spare1;
 };
 _Static_assert(sizeof(struct stream_shared) == 128, "two cache lines");
 
@@ -133,6 +138,8 @@ struct arena {
     struct call_slot call;
     _Atomic uint32_t host_tail; /* device; the futex of the driver's thread */
     _Atomic uint32_t host_head; /* client */
+    _Atomic uint32_t sleepers;  /* client: its threads that wait for a word of the device's */
+    uint32_t spare;
     struct host_call host[SIM_HOST_CALLS];
     struct stream_shared stream[SIM_STREAMS];
     struct event_shared event[SIM_EVENTS];

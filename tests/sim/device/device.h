@@ -81,6 +81,7 @@ struct item {
     unsigned job;      /* worker's ticket; 0: none */
     uint64_t ticket;   /* of a host function under way */
     bool programmatic; /* behind a kernel it may overlap */
+    bool told;         /* the client has been told when it ends */
     struct wire_command c;
     unsigned char data[]; /* dependencies, then payload */
 };
@@ -266,6 +267,10 @@ void stream_close(struct stream *stream);
 void stream_look(struct stream *stream); /* the bell rang, or something of it ended */
 /* The head is done at t; the stream goes on to what follows. */
 void stream_complete(struct stream *stream, uint64_t t);
+/* The head, a kernel, ends then whatever comes. */
+void stream_tell(struct stream *stream, uint64_t end);
+/* Whether nothing but records is behind the head. */
+bool stream_last(struct stream *stream);
 /* The context has failed or is being closed: everything of the stream ends unexecuted. */
 void stream_drain(struct stream *stream);
 uint64_t stream_next_poll(void);
@@ -277,6 +282,8 @@ void stream_forget(struct client *client);
 void engine_queue(struct item *item);
 void engine_drop_context(struct context *context, uint64_t t);
 uint64_t engine_next(struct engine *engine);
+/* Whether the next thing is an end that its client knows of, and that nothing depends on. */
+bool engine_quiet(const struct engine *engine, uint64_t now);
 void engine_step(struct engine *engine, uint64_t t);
 void copier_queue(struct item *item);
 void copier_drop_context(const struct context *context, uint64_t t);

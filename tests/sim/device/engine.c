@@ -12,6 +12,7 @@
 enum { RESIDENT_THREADS = 132 * 2048 };
 #define POLL_LEAST UINT64_C(10000)
 #define POLL_MOST UINT64_C(100000)
+#define UNHEARD UINT64_C(200000)
 
 /* How much of the capacity a kernel fills: one place, or all of them when its threads would fill
  * the whole device. */
@@ -146,6 +147,46 @@ static void engine_pause(struct item *item, uint64_t t, bool last)
     item->since = 0;
 }
 
+static uint64_t engine_wanted_since(const struct engine *engine)
+{
+    uint64_t since = UTIL_NEVER;
+
+    for (const struct context *c = engine->contexts; c; c = c->next)
+        if (c != engine->loaded)
+            since = engine_earlier(since, engine_wants(c));
+    return since;
+}
+
+/* Says when the item ends, if nothing can change that any more: no slice ends between `from` and
+ * then, nobody waits for one that ends before, and its end does nothing but to be noticed. */
+static void engine_tell(const struct engine *engine, struct item *item, uint64_t from)
+{
+    const struct kernel *kernel = item->kernel;
+    uint64_t end = engine_end(item), wanted = engine_wanted_since(engine);
+
+    wanted = wanted < from ? wanted : from + 1;
+    item->told = kernel && kernel->outcome == OUTCOME_OK &&
+                 (kernel->effect == EFFECT_NONE || kernel->effect == EFFECT_SPIN) &&
+                 !(item->c.flags & COMMAND_IN_GRAPH) && end != UTIL_NEVER &&
+                 !item->stream->client->managed[engine->device->ordinal] &&
+                 end <= engine_boundary(engine, wanted > item->since ? wanted : item->since + 1);
+    if (item->told)
+        stream_tell(item->stream, end);
+}
+
+bool engine_quiet(const struct engine *engine, uint64_t now)
+{
+    const struct context *context = engine->loaded;
+    struct item *item = context ? context->running : NULL;
+
+    if (!item || engine->switching || item->queue_next || context->queued)
+        return false;
+    if (!item->told && now > UNHEARD) /* what was handed over lately may not have been heard of */
+        engine_tell(engine, item, now - UNHEARD);
+    return item->told && engine_wanted_since(engine) == UTIL_NEVER &&
+           atomic_load(&context->client->arena->sleepers) == 0 && stream_last(item->stream);
+}
+
 static void engine_start(struct engine *engine, struct item *item, uint64_t t)
 {
     struct context *context = engine->loaded;
@@ -156,6 +197,7 @@ static void engine_start(struct engine *engine, struct item *item, uint64_t t)
     context->running_weight += item->weight;
     item->begun = item->since = item->last_poll = t;
     effect_begin(item);
+    engine_tell(engine, item, item->since);
 }
 
 /* The item is through at t, well or not. */
@@ -279,16 +321,6 @@ static struct context *engine_other(const struct engine *engine, uint64_t t)
     return NULL;
 }
 
-static uint64_t engine_wanted_since(const struct engine *engine)
-{
-    uint64_t since = UTIL_NEVER;
-
-    for (const struct context *c = engine->contexts; c; c = c->next)
-        if (c != engine->loaded)
-            since = engine_earlier(since, engine_wants(c));
-    return since;
-}
-
 static void engine_resume(struct engine *engine, uint64_t t)
 {
     engine->switching = false;
@@ -299,8 +331,10 @@ static void engine_resume(struct engine *engine, uint64_t t)
         engine->slice_start = t;
     if (!engine->loaded)
         return;
-    for (struct item *item = engine->loaded->running; item; item = item->queue_next)
+    for (struct item *item = engine->loaded->running; item; item = item->queue_next) {
         item->since = item->last_poll = t;
+        engine_tell(engine, item, item->since);
+    }
 }
 
 /* What was taken off the engine in the middle needs its pages again. */

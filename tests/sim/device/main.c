@@ -25,6 +25,7 @@
 #define CALL_LINGER UINT64_C(30000)
 #define FIRST_LINGER UINT64_C(10000000000)
 #define LONGEST_SLEEP UINT64_C(1000000000)
+#define QUIET_SLEEP UINT64_C(100000)
 
 static uint64_t now;
 static uint64_t last_call;
@@ -57,6 +58,8 @@ static void main_hear_streams(struct client *client, uint64_t bits)
             stream_look(client->streams[i]);
 }
 
+static bool asked[SIM_CLIENTS]; /* who has called and has no answer yet */
+
 static void main_hear(void)
 {
     for (unsigned i = 0; i < client_most; i++) {
@@ -69,10 +72,18 @@ static void main_hear(void)
             continue;
         if (bits & ~SIM_BELL_CALL)
             main_hear_streams(clients[i], bits);
-        if (bits & SIM_BELL_CALL) {
+        asked[i] |= (bits & SIM_BELL_CALL) != 0;
+    }
+}
+
+static void main_answer(void)
+{
+    for (unsigned i = 0; i < client_most; i++) {
+        if (asked[i] && clients[i]->used) {
             call_serve(clients[i]);
             last_call = now;
         }
+        asked[i] = false;
     }
 }
 
@@ -123,21 +134,32 @@ static uint64_t main_step(bool *stepped)
     return next;
 }
 
-static uint64_t main_round(void)
+static uint64_t main_catch_up(void)
 {
     uint64_t next;
     bool stepped;
 
-    device_refresh();
-    atomic_store(&nudged, 0);
-    main_hear_watch();
-    main_hear();
     stream_settle();
     do {
         next = main_step(&stepped);
         if (stepped)
             stream_settle();
     } while (stepped);
+    return next;
+}
+
+/* Calls and deaths find everything done that ended before: the device may have slept through it. */
+static uint64_t main_round(void)
+{
+    uint64_t next;
+
+    device_refresh();
+    atomic_store(&nudged, 0);
+    main_hear();
+    main_catch_up();
+    main_hear_watch();
+    main_answer();
+    next = main_catch_up();
     client_step(now);
     export_step(now);
     if (trace_due() <= now)
@@ -157,7 +179,25 @@ static bool main_rung(void)
     return false;
 }
 
-static uint64_t main_earliest(uint64_t engines)
+/* Whether what comes next is an end that clients see by the clock (stream_tell), so that the device
+ * need not be awake for it: hardware takes no processor either, at the moment others need one. */
+static bool main_quiet(uint64_t next)
+{
+    uint64_t until = next + QUIET_SLEEP + settings.spin;
+
+    if (next == UTIL_NEVER || next > now + settings.spin)
+        return false;
+    for (unsigned i = 0; i < settings.devices; i++)
+        for (unsigned c = 0; c < 2; c++)
+            if (copier_next(&devices[i].copier[c]) <= until)
+                return false;
+    for (unsigned i = 0; i < settings.devices; i++)
+        if (engine_next(&devices[i].engine) <= until && !engine_quiet(&devices[i].engine, now))
+            return false;
+    return true;
+}
+
+static uint64_t main_earliest(uint64_t engines, bool quiet)
 {
     uint64_t polls = stream_next_poll(), leaving = client_next(), trace = trace_due();
     uint64_t exports = export_next();
@@ -165,6 +205,8 @@ static uint64_t main_earliest(uint64_t engines)
 
     if (engines == UTIL_NEVER)
         next = engines;
+    if (quiet)
+        next = engines + QUIET_SLEEP;
     if (polls < next)
         next = polls;
     if (leaving < next)
@@ -176,7 +218,8 @@ static uint64_t main_earliest(uint64_t engines)
 
 static void main_sleep(uint64_t engines)
 {
-    uint64_t until = main_earliest(engines);
+    bool quiet = main_quiet(engines);
+    uint64_t until = main_earliest(engines, quiet);
 
     device_refresh();
     if (now < last_call + CALL_LINGER || until <= now) {
@@ -187,9 +230,9 @@ static void main_sleep(uint64_t engines)
         until = now + LONGEST_SLEEP;
     if (until - now > 1000000)
         trace_flush();
-    atomic_store(&board->sleeping, 1);
-    if (!main_rung())
-        util_futex_wait(&board->sleeping, 1, until - now);
+    atomic_store(&board->sleeping, quiet ? 2 : 1);
+    if (!main_rung() && (!quiet || main_quiet(engines)))
+        util_futex_wait(&board->sleeping, quiet ? 2 : 1, until - now);
     atomic_store(&board->sleeping, 0);
 }
 

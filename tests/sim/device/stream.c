@@ -405,6 +405,22 @@ void stream_complete(struct stream *stream, uint64_t t)
     stream_advance(stream);
 }
 
+void stream_tell(struct stream *stream, uint64_t end)
+{
+    atomic_store(&stream->shared->sure, 0);
+    atomic_store(&stream->shared->sure_end, end);
+    atomic_store(&stream->shared->sure, stream->head->c.seq);
+}
+
+bool stream_last(struct stream *stream)
+{
+    stream_fetch(stream);
+    for (const struct item *item = stream->head->next; item; item = item->next)
+        if (item->c.kind != COMMAND_RECORD || item->c.record.shared)
+            return false;
+    return true;
+}
+
 void stream_drain(struct stream *stream)
 {
     stream->graph.open = false;
@@ -459,6 +475,7 @@ uint32_t stream_open(struct client *client, unsigned slot, unsigned context, int
     stream->priority = priority;
     stream->shared = &client->arena->stream[slot];
     stream->ring = client->base + ARENA_RINGS + (uint64_t)slot * SIM_RING;
+    atomic_store(&stream->shared->sure, 0);
     stream->open = true;
     stream->after_kernel = false;
     stream->next = stream->context->streams;
