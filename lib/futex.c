@@ -7,6 +7,7 @@
 #include "clock.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -27,6 +28,9 @@ struct futex_wait_record {
 
 #define FUTEX_RECORD_32 2u
 
+/* The bit of those who do not wait behind others. */
+#define FUTEX_FIRST 1u
+
 static int futex_result(long result, int saved)
 {
     int error = errno;
@@ -38,14 +42,13 @@ static int futex_result(long result, int saved)
 /* FUTEX_WAIT_BITSET takes an absolute time on this process's CLOCK_MONOTONIC, as clock_abs gives
  * it. */
 static int futex_wait_flags(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns,
-                            int flags)
+                            int flags, uint32_t bits)
 {
     struct timespec until = clock_abs(deadline_ns);
     int saved = errno;
 
-    return futex_result(syscall(SYS_futex, word, FUTEX_WAIT_BITSET | flags, expected, &until, NULL,
-                                FUTEX_BITSET_MATCH_ANY),
-                        saved);
+    return futex_result(
+        syscall(SYS_futex, word, FUTEX_WAIT_BITSET | flags, expected, &until, NULL, bits), saved);
 }
 
 static int futex_wake_flags(const _Atomic uint32_t *word, int n, int flags)
@@ -57,7 +60,20 @@ static int futex_wake_flags(const _Atomic uint32_t *word, int n, int flags)
 
 int futex_wait(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 {
-    return futex_wait_flags(word, expected, deadline_ns, 0);
+    return futex_wait_flags(word, expected, deadline_ns, 0, FUTEX_BITSET_MATCH_ANY);
+}
+
+int futex_wait_behind(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
+{
+    return futex_wait_flags(word, expected, deadline_ns, 0, ~FUTEX_FIRST);
+}
+
+int futex_wake_first(const _Atomic uint32_t *word)
+{
+    int saved = errno;
+
+    return futex_result(
+        syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, FUTEX_FIRST), saved);
 }
 
 int futex_wake(const _Atomic uint32_t *word, int n)
@@ -67,7 +83,8 @@ int futex_wake(const _Atomic uint32_t *word, int n)
 
 int futex_wait_private(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 {
-    return futex_wait_flags(word, expected, deadline_ns, FUTEX_PRIVATE_FLAG);
+    return futex_wait_flags(word, expected, deadline_ns, FUTEX_PRIVATE_FLAG,
+                            FUTEX_BITSET_MATCH_ANY);
 }
 
 int futex_wake_private(const _Atomic uint32_t *word, int n)
