@@ -29,6 +29,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -339,16 +340,29 @@ static bool keeper_drained(struct gate *gate, struct keeper *k)
     return contexts_drain_poll(gate) == CONTEXTS_DONE;
 }
 
+/* What can be done of a pass while there is still work: then less is left for when there is none,
+ * and what that needs has been touched. */
+static void keeper_prepare(struct gate *gate, struct keeper *k)
+{
+    keeper_books(gate);
+    ring_due(gate->ring, k->token);
+    gate_waited(gate);
+}
+
 /* Looks again and again while the end is near, for a bounded time; true when it has come. */
 static bool keeper_look_closely(struct gate *gate, struct keeper *k, uint64_t until)
 {
     struct ring *ring = gate->ring;
     uint64_t from = clock_now(), now = from, end = until + CLOSELY_AFTER_NS;
     bool done;
+    keeper_prepare(gate, k);
     closely_begin(&k->closely);
-    while (!(done = keeper_drained(gate, k)) && now < end && ring_token(ring) == k->token)
+    while (!(done = keeper_drained(gate, k)) && now < end && ring_token(ring) == k->token) {
+        if (now < until && !ring_awaited(ring)) /* who is next may have woken on this CPU */
+            sched_yield();
         now = closely_next(&k->closely);
-    closely_end(&k->closely, &ring_shared(ring)->crowded_ns);
+    }
+    closely_end(&k->closely, &ring_shared(ring)->crowded_ns, until);
     k->looked_ns = end;
     atomic_fetch_add_explicit(&ring_shared(ring)->close_ns, clock_now() - from,
                               memory_order_relaxed);
@@ -589,7 +603,7 @@ static void keeper_watch(struct gate *gate, struct keeper *k, uint64_t until)
     closely_begin(&k->closely);
     while (!meter_poll(gate) && now < end)
         now = closely_next(&k->closely);
-    closely_end(&k->closely, &ring_shared(gate->ring)->crowded_ns);
+    closely_end(&k->closely, &ring_shared(gate->ring)->crowded_ns, until);
     k->watch_ns = now + KEEPER_WATCH_SHARE * (now - from);
     atomic_fetch_add_explicit(&ring_shared(gate->ring)->close_ns, now - from, memory_order_relaxed);
 }
@@ -892,7 +906,7 @@ static void keeper_nap_till(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned 
         return;
     if (n > 1)
         until = keeper_sooner(until, clock_after(KEEPER_TICK_NS));
-    futex_wait(watch[0].word, watch[0].expected, until);
+    futex_wait_behind(watch[0].word, watch[0].expected, until);
 }
 
 /* What has news for the keeper, as it stands before a look: the devices' words, and the gang's. */

@@ -10,10 +10,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static _Atomic int64_t clock_shift;
 static uint64_t (*_Atomic clock_source)(void);
+static long (*_Atomic clock_switch_source)(void);
 
 /* The file names the offsets of the namespace that children will be in; that is ours too unless the
  * program has called unshare and not forked since. */
@@ -105,4 +108,41 @@ struct timespec clock_rel(uint64_t deadline_ns)
 void clock_fake(uint64_t (*source)(void))
 {
     atomic_store(&clock_source, source);
+}
+
+void clock_fake_switches(long (*source)(void))
+{
+    atomic_store(&clock_switch_source, source);
+}
+
+void clock_give_slack(int ns)
+{
+    int saved = errno;
+
+    if (ns >= 0)
+        prctl(PR_SET_TIMERSLACK, (unsigned long)ns, 0, 0, 0);
+    errno = saved;
+}
+
+int clock_slack(int ns)
+{
+    int saved = errno, before = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+
+    errno = saved;
+    if (before >= 0)
+        clock_give_slack(ns);
+    return before;
+}
+
+long clock_switches(void)
+{
+    static _Atomic long unknown;
+    struct rusage usage;
+    long (*source)(void) = atomic_load_explicit(&clock_switch_source, memory_order_relaxed);
+    int saved = errno, failed = source ? 0 : getrusage(RUSAGE_THREAD, &usage);
+
+    errno = saved;
+    if (failed)
+        return atomic_fetch_add(&unknown, 1);
+    return source ? source() : usage.ru_nivcsw;
 }

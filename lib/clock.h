@@ -40,6 +40,15 @@ static inline uint64_t clock_ns(struct timespec t)
     return (uint64_t)t.tv_sec * CLOCK_S + (uint64_t)t.tv_nsec;
 }
 
+/* How late the calling thread's timed waits may end, from now on; returns what it was before, to be
+ * given back. Negative: it is not known, and nothing is changed. */
+int clock_slack(int ns);
+void clock_give_slack(int ns);
+
+/* How often the kernel has taken the calling thread off its CPU for another one. Where it does not
+ * say, each call counts one more. */
+long clock_switches(void);
+
 /* Tells the processor that this is a loop that waits. */
 static inline void clock_pause(void)
 {
@@ -52,5 +61,7 @@ static inline void clock_pause(void)
 
 /* Replaces the source of clock_now in unit tests; NULL restores the system's. */
 void clock_fake(uint64_t (*source)(void));
+/* The same for clock_switches. */
+void clock_fake_switches(long (*source)(void));
 
 #endif

@@ -91,10 +91,10 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "class.h"
 #include "clock.h"
@@ -142,6 +142,13 @@ void ring_poke(struct cuslice_segment *shared, unsigned slot)
 {
     atomic_fetch_add(&shared->slot[slot].wake, 1); /* G3 */
     futex_wake(&shared->slot[slot].wake, INT_MAX); /* G4 */
+}
+
+/* The threads that wait, without their keeper: each wake-up takes time, and a CPU. */
+static void ring_poke_first(struct cuslice_segment *shared, unsigned slot)
+{
+    atomic_fetch_add(&shared->slot[slot].wake, 1); /* G3 */
+    futex_wake_first(&shared->slot[slot].wake);
 }
 
 /* 0 is no epoch: a word that was wiped must not look like a turn of slot 0. */
@@ -479,12 +486,9 @@ bool ring_waits(const struct ring *ring)
 /* Sleeps until news or `until`, which is so near that the thread's timers must not be late. */
 static void ring_nap(const struct ring *ring, uint32_t news, uint64_t until)
 {
-    int slack = prctl(PR_GET_TIMERSLACK);
-    if (slack > 0)
-        prctl(PR_SET_TIMERSLACK, 1L);
+    int slack = clock_slack(1);
     futex_wait(&ring_me(ring)->wake, news, until);
-    if (slack > 0)
-        prctl(PR_SET_TIMERSLACK, (long)slack);
+    clock_give_slack(slack);
 }
 
 /* Sleeps until news, `until`, or a notice. */
@@ -640,24 +644,35 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
     ring_waiting(shared, waiting);
     waiting[ring->slot / 64] &= ~ring_bit(ring);
     unsigned next = policy_expect(shared, waiting, ring->slot, clock_now());
+    ring->told = next;
     if (next < CUSLICE_SLOTS)
-        ring_poke(shared, next);
+        ring_poke_first(shared, next);
 }
 
-/* Looks closely until `until`; true when the token moved. What that took is written down: CPU time
- * for a shorter hand-over. The flag comes down before the last look at the token, and who passes it
- * looks at the flag after that: so either this thread sees the token or it is woken. */
-static bool ring_close_look(struct ring *ring, uint64_t token, uint64_t until)
+bool ring_awaited(const struct ring *ring)
 {
-    uint64_t from = clock_now(), now = from;
+    return ring->told < CUSLICE_SLOTS && atomic_load(&ring_shared(ring)->slot[ring->told].looking);
+}
+
+/* Looks closely for what is due then, and a little longer; true when the token moved. What that
+ * took is written down: CPU time for a shorter hand-over. The flag comes down before the last look
+ * at the token, and who passes it looks at the flag after that: so either this thread sees the
+ * token or it is woken. */
+static bool ring_close_look(struct ring *ring, uint64_t token, uint64_t due)
+{
+    struct cuslice_segment *shared = ring_shared(ring);
+    uint64_t from = clock_now(), now = from, until = due + CLOSELY_AFTER_NS;
     closely_begin(&ring->closely);
     atomic_store(&ring_me(ring)->looking, 1);
-    while (ring_token(ring) == token && now < until)
+    while (ring_token(ring) == token && now < until) {
+        sched_yield(); /* who is to pass may have woken on this CPU */
         now = closely_next(&ring->closely);
+    }
     atomic_store(&ring_me(ring)->looking, 0);
-    closely_end(&ring->closely, &ring_shared(ring)->crowded_ns);
-    atomic_fetch_add_explicit(&ring_shared(ring)->close_ns, now - from, memory_order_relaxed);
-    return ring_token(ring) != token;
+    bool moved = ring_token(ring) != token;
+    closely_end(&ring->closely, &shared->crowded_ns, moved ? atomic_load(&shared->passed_ns) : due);
+    atomic_fetch_add_explicit(&shared->close_ns, now - from, memory_order_relaxed);
+    return moved;
 }
 
 /* When the holder of `token` expects to pass; 0: it does not say, or not soon. */
@@ -670,11 +685,18 @@ static uint64_t ring_due_time(const struct ring *ring, uint64_t token, uint64_t 
                                                                                               : 0;
 }
 
-bool ring_wait_close(struct ring *ring, struct ring_watch *watch)
+/* Sleeps until `wake`, until there is news, or a notice. One that outlasts `wake` tells how late
+ * sleeps end, whatever has ended it. */
+static void ring_close_sleep(struct ring *ring, uint64_t token, uint32_t news, uint64_t wake)
 {
-    uint64_t token = ring_token(ring);
-    if (ring_holds(ring, token) || !closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
-        return false; /* its own pass is nothing to wait for */
+    ring_sleep(ring, token, news, wake);
+    uint64_t now = clock_now();
+    if (now >= wake)
+        closely_slept(&ring->closely, wake, now);
+}
+
+static bool ring_wait_due(struct ring *ring, struct ring_watch *watch, uint64_t token)
+{
     for (unsigned tries = 0; tries < RING_CLOSE_TRIES; tries++) {
         uint32_t news = ring_news(ring);
         uint64_t now = clock_now(), due = ring_due_time(ring, token, now);
@@ -686,20 +708,32 @@ bool ring_wait_close(struct ring *ring, struct ring_watch *watch)
         }
         uint64_t wake = closely_wake(&ring->closely, due);
         if (wake <= now)
-            return ring_close_look(ring, token, due + CLOSELY_AFTER_NS);
-        if (ring_sleep(ring, token, news, wake) == -ETIMEDOUT)
-            closely_slept(&ring->closely, wake, clock_now());
+            return ring_close_look(ring, token, due);
+        ring_close_sleep(ring, token, news, wake);
     }
     return false;
+}
+
+bool ring_wait_close(struct ring *ring, struct ring_watch *watch)
+{
+    uint64_t token = ring_token(ring);
+    if (ring_holds(ring, token) || !closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
+        return false;           /* its own pass is nothing to wait for */
+    int slack = clock_slack(1); /* a thread of the program's: it gets its own back */
+    bool moved = ring_wait_due(ring, watch, token);
+    clock_give_slack(slack);
+    return moved;
 }
 
 /* The token has gone to `next`, which may have seen that already. */
 static void ring_poke_next(struct cuslice_segment *shared, unsigned next)
 {
-    if (atomic_load(&shared->slot[next].looking))
+    if (atomic_load(&shared->slot[next].looking)) {
         atomic_fetch_add(&shared->slot[next].wake, 1);
-    else
-        ring_poke(shared, next);
+        return;
+    }
+    ring_poke_first(shared, next);
+    futex_wake(&shared->slot[next].wake, INT_MAX);
 }
 
 /* It pauses. What it is owed is not lost by that, nor does it grow meanwhile. */

@@ -27,6 +27,7 @@ struct ring {
     struct closely closely;   /* of the thread that looks closely */
     uint64_t expected;        /* the turn whose end the next client has been told of */
     uint64_t expected_ns;     /* and when that was to be */
+    unsigned told;            /* that client's slot */
     _Atomic uint64_t left_ns; /* when it last passed the token on without wanting another turn */
     _Atomic uint64_t owed;    /* by how much it was behind then, in virtual time */
     _Atomic uint32_t notice;  /* what its slot's death word says; 0: nothing (notice.h) */
@@ -144,6 +145,9 @@ bool ring_due(struct ring *ring, uint64_t token);
 /* The token will go on at about `due_ns`: says so, and wakes the client that is likely to be next,
  * once, so that the token finds it awake. Only a hint. */
 void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns);
+
+/* Whether that client looks closely by now. */
+bool ring_awaited(const struct ring *ring);
 
 /* A thread that waits and has had news: if the holder is about to pass, sleeps until shortly before
  * that and then looks closely; true when the token moved. False at once when the holder is said to

@@ -121,8 +121,46 @@ static void test_time_namespace(void)
     check_shifted("monotonic -3 0\n", -(int64_t)(3 * CLOCK_S));
 }
 
+/* A thread's slack is lent and given back. */
+static void test_slack(void)
+{
+    int before = clock_slack(1);
+    CHECK(before >= 0);
+    CHECK_EQ(clock_slack(2), 1);
+    clock_give_slack(-1);
+    CHECK_EQ(clock_slack(1), 2);
+    clock_give_slack(before);
+    CHECK_EQ(clock_slack(before), before);
+}
+
+/* Who shares a CPU with another busy process is taken off it; who sleeps has left it by itself. */
+static void test_switches(void)
+{
+    cpu_set_t all, one;
+    pid_t child;
+    long before;
+
+    REQUIRE(sched_getaffinity(0, sizeof(all), &all) == 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    REQUIRE(sched_setaffinity(0, sizeof(one), &one) == 0);
+    child = fork();
+    if (child == 0)
+        for (uint64_t end = clock_after(10 * CLOCK_S); clock_now() < end;)
+            ;
+    before = clock_switches();
+    for (uint64_t end = clock_after(5 * CLOCK_S); clock_now() < end && clock_switches() == before;)
+        ;
+    CHECK(clock_switches() > before);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    sched_setaffinity(0, sizeof(all), &all);
+}
+
 int main(void)
 {
+    TEST(test_slack);
+    TEST(test_switches);
     TEST(test_time_namespace);
     TEST(test_now);
     TEST(test_fake);
