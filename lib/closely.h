@@ -24,7 +24,7 @@
 /* For so long nobody looks closely then; twice as long when it happens again, and at least so many
  * times as long as the thread was away: a close look gains some tens of microseconds in each of the
  * hand-overs that there would have been. */
-#define CLOSELY_PENALTY_LEAST_NS (25 * CLOCK_MS)
+#define CLOSELY_PENALTY_LEAST_NS (2 * CLOCK_MS)
 #define CLOSELY_PENALTY_MOST_NS (6400 * CLOCK_MS)
 #define CLOSELY_PENALTY_SHARE 200
 

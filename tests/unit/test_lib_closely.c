@@ -69,18 +69,19 @@ static void test_crowded(void)
     CHECK(closely_may(&crowded, now));
     put_off(&c, &crowded, 60 * CLOCK_US);
     CHECK(!closely_may(&crowded, now));
-    CHECK_EQ(crowded - now, 2 * CLOSELY_PENALTY_LEAST_NS);
+    uint64_t first = crowded - now;
+    CHECK_EQ(first, CLOSELY_PENALTY_SHARE * 60 * CLOCK_US);
     now = crowded;
     CHECK(closely_may(&crowded, now));
     put_off(&c, &crowded, 60 * CLOCK_US);
-    CHECK_EQ(crowded - now, 4 * CLOSELY_PENALTY_LEAST_NS);
+    CHECK_EQ(crowded - now, 2 * first);
     for (int i = 0; i < 20; i++)
         put_off(&c, &crowded, 60 * CLOCK_US);
     CHECK_EQ(crowded - now, CLOSELY_PENALTY_MOST_NS);
     for (int i = 0; i < 200; i++)
         looks(&c, &crowded, CLOCK_US, 0);
     put_off(&c, &crowded, 60 * CLOCK_US);
-    CHECK(crowded - now <= 2 * CLOSELY_PENALTY_LEAST_NS);
+    CHECK_EQ(crowded - now, first);
 }
 
 /* The longer it was away the longer it does without. */
