@@ -823,7 +823,9 @@ static uint64_t keeper_away(struct gate *gate, struct keeper *k, uint64_t token)
     if ((asks && ring_waits(ring)) || k->passed != token || !ring_wanted(ring))
         return look;
     ring_watch(ring, &k->watch);
-    k->watches = true;
+    /* Threads that wait sleep on the holder's word themselves. A keeper that does is woken with
+     * them when the token is about to come, and is in their way. */
+    k->watches = !gate_waited(gate);
     return keeper_sooner(look, clock_now() + ring_watch_after(ring, &k->watch));
 }
 
