@@ -1,12 +1,16 @@
-/* handover DIR CPU CPU ROUNDS COUNT WORK_US: how long a turn takes from one process to another.
+/* handover DIR CPU CPU ROUNDS COUNT WORK_US [CLIENTS]: how long a turn takes from one process to
+ * another.
  *
  * Two processes, each on a CPU, pass something back and forth COUNT times by the ring's token, then
  * COUNT times by a bare futex word, and so on for ROUNDS: between two passes the one that has it
- * stays busy for WORK_US while the other sleeps. A sample is the time from just before the pass to
- * just after the other's claim. Prints `ring NS` or `futex NS` for each. Knows no CUDA; the ring is
+ * stays busy for WORK_US while the other sleeps. With CLIENTS more than two all of them want it all
+ * the time, the even ones on one CPU, the odd ones on the other, and each has it COUNT times; the
+ * bare words, one of each process, go round. A sample is the time from just before the pass to just
+ * after the next one's claim. Prints `ring NS` or `futex NS` for each. Knows no CUDA; the ring is
  * the product's own, without a gate in front and without a keeper behind.
  */
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,24 +29,29 @@
 
 enum handover_way { HANDOVER_RING, HANDOVER_FUTEX };
 
-/* What the two processes share besides the ring. */
+/* What the processes share besides the ring. */
 struct handover_shared {
-    _Atomic uint32_t turn;      /* the bare futex word: whose turn it is, 0 or 1 */
-    _Atomic uint32_t turns[2];  /* turns had since the start */
-    _Atomic uint32_t phase[2];  /* phases begun */
+    _Atomic uint32_t turn[CUSLICE_SLOTS]; /* the bare futex words: 1 in that of whose turn it is */
+    _Atomic uint32_t turns[2];            /* turns had since the start, by way */
+    _Atomic uint32_t met;                 /* processes that have begun a phase, of all phases */
+    _Atomic uint32_t all_met;             /* phases that all have begun */
+    _Atomic uint32_t samples[2];
     _Atomic uint64_t passed_ns; /* just before the last pass; 0 = there was none in this phase */
+    uint64_t sample[];          /* those of one way, then those of the other */
 };
 
 struct handover {
     struct handover_shared *shared;
     struct ring ring;
     unsigned me;
+    unsigned clients;
     unsigned cpu[2];
     unsigned rounds;
     unsigned count;
+    uint32_t met;      /* phases begun */
+    uint32_t mine;     /* turns had by the ring since the start */
+    uint32_t begun[2]; /* turns of all when this phase began, by way */
     uint64_t work_ns;
-    uint64_t *sample[2];
-    unsigned samples[2];
 };
 
 static void handover_fail(const char *what, int error)
@@ -69,8 +78,8 @@ static void handover_join(struct handover *h, const char *directory)
                                   .allowance_ns = CLOCK_S};
     struct tenant_spec tenant = {
         .weight = 100, .priority = CUSLICE_NORMAL, .mem_limit = CUSLICE_NO_LIMIT};
-    snprintf(tenant.key, sizeof tenant.key, "bench-%u", h->me);
-    snprintf(tenant.display, sizeof tenant.display, "bench-%u", h->me);
+    snprintf(tenant.key, sizeof tenant.key, "bench-%u", h->me % CUSLICE_TENANTS);
+    snprintf(tenant.display, sizeof tenant.display, "bench-%u", h->me % CUSLICE_TENANTS);
     int rc = ring_join(&h->ring, directory, &device, &tenant);
     if (rc < 0)
         handover_fail("ring_join", -rc);
@@ -78,11 +87,19 @@ static void handover_join(struct handover *h, const char *directory)
         notice_add(&h->ring);
 }
 
+static unsigned handover_room(const struct handover *h)
+{
+    return h->rounds * h->count * h->clients;
+}
+
+/* The first and the last turns of a phase are left out: not all of them wait yet, or any more. */
 static void handover_note(struct handover *h, enum handover_way way)
 {
     uint64_t now = clock_now(), passed = atomic_load(&h->shared->passed_ns);
-    if (passed)
-        h->sample[way][h->samples[way]++] = now - passed;
+    uint32_t turn = atomic_load(&h->shared->turns[way]) - h->begun[way];
+    if (passed && turn >= h->clients && turn < (h->count - 1) * h->clients)
+        h->shared->sample[way * handover_room(h) + atomic_fetch_add(&h->shared->samples[way], 1)] =
+            now - passed;
 }
 
 static void handover_work(const struct handover *h)
@@ -91,14 +108,21 @@ static void handover_work(const struct handover *h)
         ;
 }
 
-/* Both have ended the phase before. */
+/* All have ended the phase before. Who waits for it sleeps: the others are still being measured. */
 static void handover_meet(struct handover *h)
 {
-    uint32_t mine = atomic_fetch_add(&h->shared->phase[h->me], 1) + 1;
-    for (uint64_t end = clock_after(HANDOVER_WAIT_NS);
-         atomic_load(&h->shared->phase[!h->me]) < mine; sched_yield())
+    struct handover_shared *shared = h->shared;
+    uint64_t end = clock_after(HANDOVER_WAIT_NS);
+    h->met++;
+    if (atomic_fetch_add(&shared->met, 1) + 1 == h->met * h->clients) {
+        atomic_store(&shared->all_met, h->met);
+        futex_wake(&shared->all_met, INT_MAX);
+    }
+    while (atomic_load(&shared->all_met) < h->met) {
         if (clock_now() > end)
-            handover_fail("the other process", ETIMEDOUT);
+            handover_fail("the other processes", ETIMEDOUT);
+        futex_wait(&shared->all_met, h->met - 1, end);
+    }
 }
 
 /* ---- By the ring --------------------------------------------------------------------------------
@@ -121,12 +145,13 @@ static uint64_t handover_take(struct handover *h)
     return token;
 }
 
-/* A pass with nobody waiting would be no hand-over; the other comes back while it has turns left in
- * this phase. */
+/* A pass with nobody waiting would be no hand-over; another comes back while the others have turns
+ * left in this phase, that is fewer than all_turns each. */
 static void handover_await_waiter(struct handover *h, uint32_t all_turns)
 {
     uint64_t end = clock_after(HANDOVER_WAIT_NS);
-    while (!ring_wanted(&h->ring) && atomic_load(&h->shared->turns[!h->me]) < all_turns) {
+    while (!ring_wanted(&h->ring) &&
+           atomic_load(&h->shared->turns[HANDOVER_RING]) - h->mine < (h->clients - 1) * all_turns) {
         if (clock_now() > end)
             handover_fail("a waiter", ETIMEDOUT);
         sched_yield();
@@ -140,7 +165,8 @@ static void handover_turn_ring(struct handover *h, uint32_t all_turns)
     ring_arm(&h->ring, token, true);
     handover_work(h);
     handover_await_waiter(h, all_turns);
-    atomic_fetch_add(&h->shared->turns[h->me], 1);
+    h->mine++;
+    atomic_fetch_add(&h->shared->turns[HANDOVER_RING], 1);
     atomic_store(&h->shared->passed_ns, clock_now());
     int rc = ring_pass(&h->ring, &token, false);
     if (rc != 0)
@@ -152,20 +178,24 @@ static void handover_turn_ring(struct handover *h, uint32_t all_turns)
 
 static void handover_turn_futex(struct handover *h)
 {
+    _Atomic uint32_t *mine = &h->shared->turn[h->me];
+    _Atomic uint32_t *next = &h->shared->turn[(h->me + 1) % h->clients];
     uint64_t end = clock_after(HANDOVER_WAIT_NS);
-    while (atomic_load(&h->shared->turn) != h->me) {
-        futex_wait(&h->shared->turn, !h->me, end);
+    while (!atomic_load(mine)) {
+        futex_wait(mine, 0, end);
         if (clock_now() > end)
             handover_fail("the futex word", ETIMEDOUT);
     }
     handover_note(h, HANDOVER_FUTEX);
     handover_work(h);
+    atomic_store(mine, 0);
+    atomic_fetch_add(&h->shared->turns[HANDOVER_FUTEX], 1);
     atomic_store(&h->shared->passed_ns, clock_now());
-    atomic_store(&h->shared->turn, !h->me);
-    futex_wake(&h->shared->turn, 1);
+    atomic_store(next, 1);
+    futex_wake(next, 1);
 }
 
-/* ---- Both ---------------------------------------------------------------------------------------
+/* ---- All ---------------------------------------------------------------------------------------
  */
 
 static void handover_phase(struct handover *h, enum handover_way way, uint32_t all_turns)
@@ -173,6 +203,7 @@ static void handover_phase(struct handover *h, enum handover_way way, uint32_t a
     handover_meet(h);
     if (h->me == 0)
         atomic_store(&h->shared->passed_ns, 0);
+    h->begun[way] = atomic_load(&h->shared->turns[way]);
     handover_meet(h);
     for (unsigned i = 0; i < h->count; i++) {
         if (way == HANDOVER_RING)
@@ -184,12 +215,7 @@ static void handover_phase(struct handover *h, enum handover_way way, uint32_t a
 
 static void handover_run(struct handover *h, const char *directory)
 {
-    size_t room = (size_t)h->rounds * h->count;
-    h->sample[0] = calloc(room, sizeof(uint64_t));
-    h->sample[1] = calloc(room, sizeof(uint64_t));
-    if (!h->sample[0] || !h->sample[1])
-        handover_fail("memory", ENOMEM);
-    handover_pin(h->cpu[h->me]);
+    handover_pin(h->cpu[h->me % 2]);
     handover_join(h, directory);
     for (unsigned i = 0; i < h->rounds; i++) {
         handover_phase(h, HANDOVER_RING, (i + 1) * h->count);
@@ -200,33 +226,48 @@ static void handover_run(struct handover *h, const char *directory)
     ring_leave(&h->ring);
 }
 
-static void handover_print(const struct handover *h)
+static void handover_print(const struct handover *h, enum handover_way way, const char *name)
 {
-    for (unsigned i = 0; i < h->samples[HANDOVER_RING]; i++)
-        printf("ring %llu\n", (unsigned long long)h->sample[HANDOVER_RING][i]);
-    for (unsigned i = 0; i < h->samples[HANDOVER_FUTEX]; i++)
-        printf("futex %llu\n", (unsigned long long)h->sample[HANDOVER_FUTEX][i]);
-    fflush(stdout);
+    const uint64_t *sample = &h->shared->sample[way * handover_room(h)];
+    for (unsigned i = 0; i < h->shared->samples[way]; i++)
+        printf("%s %llu\n", name, (unsigned long long)sample[i]);
 }
 
-static void handover_both(struct handover *h, const char *directory)
+static void handover_all(struct handover *h, const char *directory)
 {
-    int status = 0;
-    pid_t child = fork();
-    if (child < 0)
-        handover_fail("fork", errno);
-    h->me = child == 0;
+    pid_t child = 1;
+    for (unsigned i = 1; i < h->clients && child > 0; i++) {
+        h->me = i;
+        child = fork();
+        if (child < 0)
+            handover_fail("fork", errno);
+    }
+    if (child > 0)
+        h->me = 0;
     handover_run(h, directory);
-    if (child != 0 && (waitpid(child, &status, 0) < 0 || status != 0))
-        handover_fail("the other process", ECHILD);
-    handover_print(h);
+    if (child == 0)
+        exit(0);
+    for (int status; wait(&status) > 0;)
+        if (status != 0)
+            handover_fail("another process", ECHILD);
+    handover_print(h, HANDOVER_RING, "ring");
+    handover_print(h, HANDOVER_FUTEX, "futex");
+}
+
+static void handover_share(struct handover *h)
+{
+    size_t bytes = sizeof *h->shared + 2 * sizeof(uint64_t) * handover_room(h);
+    h->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (h->shared == MAP_FAILED)
+        handover_fail("mmap", errno);
+    h->shared->turn[0] = 1;
 }
 
 int main(int count, char **words)
 {
     static struct handover h;
-    if (count != 7) {
-        fprintf(stderr, "usage: handover DIR CPU CPU ROUNDS COUNT WORK_US\n");
+    if (count != 7 && count != 8) {
+        fprintf(stderr, "usage: handover DIR CPU CPU ROUNDS COUNT WORK_US [CLIENTS]\n");
         return 2;
     }
     h.cpu[0] = (unsigned)atoi(words[2]);
@@ -234,11 +275,11 @@ int main(int count, char **words)
     h.rounds = (unsigned)atoi(words[4]);
     h.count = (unsigned)atoi(words[5]);
     h.work_ns = (uint64_t)atoi(words[6]) * CLOCK_US;
-    h.shared =
-        mmap(NULL, sizeof *h.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (h.shared == MAP_FAILED)
-        handover_fail("mmap", errno);
+    h.clients = count > 7 ? (unsigned)atoi(words[7]) : 2;
+    if (h.clients < 2 || h.clients > CUSLICE_SLOTS || h.count < 3)
+        handover_fail("CLIENTS or COUNT", EINVAL);
     clock_init();
-    handover_both(&h, words[1]);
+    handover_share(&h);
+    handover_all(&h, words[1]);
     return 0;
 }
