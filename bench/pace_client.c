@@ -4,7 +4,8 @@
  * with one line:
  *   steady SECONDS NS AHEAD          kernels of NS nanoseconds, never more than AHEAD queued: how
  *                                    many a second
- *   steps SECONDS NS                 one kernel, a synchronise, and again: how many a second
+ *   steps SECONDS NS                 one kernel, a synchronise, and again: how many a second, and
+ *                                    how long the middle one of them took
  *   bursts SECONDS NS COUNT PAUSE    COUNT kernels, a synchronise, a pause of PAUSE nanoseconds,
  * and again: when the first launch of each burst began polls SECONDS NS                 one kernel,
  * then its event is asked without a pause, and again: when the end of each was seen Times are
@@ -56,16 +57,29 @@ static void pace_steady(struct pace *pace, uint64_t end, uint64_t ns, unsigned a
     printf("%.3f\n", launched * 1e9 / (double)(client_now() - begun));
 }
 
+static int pace_order(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
 static void pace_steps(struct pace *pace, uint64_t end, uint64_t ns)
 {
-    uint64_t begun = client_now();
+    uint64_t begun = client_now(), from = begun, now;
     unsigned ran = 0;
 
-    for (; client_now() < end; ran++) {
+    do {
         client_spin(&pace->client, pace->stream, ns);
         CHECK_CU(cuStreamSynchronize(pace->stream));
-    }
-    printf("%.3f\n", ran * 1e9 / (double)(client_now() - begun));
+        now = client_now();
+        pace->times[ran++ % PACE_TIMES_MAX] = now - from;
+        from = now;
+    } while (now < end);
+    unsigned kept = ran < PACE_TIMES_MAX ? ran : PACE_TIMES_MAX;
+    qsort(pace->times, kept, sizeof *pace->times, pace_order);
+    printf("%.3f %llu\n", ran * 1e9 / (double)(now - begun),
+           (unsigned long long)pace->times[kept / 2]);
 }
 
 static void pace_print(const struct pace *pace)

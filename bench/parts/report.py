@@ -42,21 +42,30 @@ class Report:
         if not self.parts or self.parts[-1]["title"] != title:
             self.parts.append({"title": title, "yardstick": yardstick, "first": len(self.figures)})
 
-    def add(self, name, unit, values, yardstick, compare, limit=None):
+    def add(self, name, unit, values, yardstick, compare, limit=None, bound=None):
         """One figure per round in `values`, and the yardstick's of the same rounds. `compare`:
-        'difference' or 'ratio' of the two, round by round, or None."""
+        'difference', 'ratio', or 'percent' (by how much more) of the two, round by round, or None.
+        `limit`: what the comparison should not exceed. `bound`: ('<=' or '>=', number), what is
+        asked of the figure's median, or with a third word of that comparison's."""
         figure = {"name": name, "unit": unit, "part": self.parts[-1]["title"],
                   "value": spread(values), "yardstick": spread(yardstick) if yardstick else None}
         if compare and yardstick:
             pairs = list(zip(values, yardstick))
             if compare == "difference":
                 both = [v - y for v, y in pairs]
+            elif compare == "percent":
+                both = [100 * (v - y) / y for v, y in pairs if y]
             else:
                 both = [v / y for v, y in pairs if y]
             if both:
                 figure[compare] = spread(both)
         if limit is not None:
             figure["limit"] = limit
+        if bound is not None:
+            how, number = bound[:2]
+            got = figure[bound[2] if len(bound) > 2 else "value"]["median"]
+            met = got <= number if how == "<=" else got >= number
+            figure["asked"] = {"how": how, "number": number, "met": met}
         self.figures.append(figure)
 
     def miss(self, name, why):
@@ -72,10 +81,18 @@ class Report:
             text = sign + cell(figure["difference"], figure["unit"])
         elif "ratio" in figure:
             text = "× " + cell(figure["ratio"], "")
+        elif "percent" in figure:
+            sign = "+" if figure["percent"]["median"] >= 0 else ""
+            text = sign + cell(figure["percent"], "%")
         else:
             text = "–"
         if "limit" in figure:
             text += "; limit %s" % short(figure["limit"])
+        if "asked" in figure:
+            asked = figure["asked"]
+            text += "; asked %s %s: %s" % ("≤" if asked["how"] == "<=" else "≥",
+                                           short(asked["number"]),
+                                           "met" if asked["met"] else "MISSED")
         return text
 
     def table(self):

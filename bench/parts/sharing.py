@@ -13,6 +13,8 @@ ROUNDS = {False: 5, True: 3}  # on the simulated device, on hardware
 SWITCHES = ("0", "100us")
 
 HANDOVER_ROUNDS, HANDOVER_COUNT, HANDOVER_WORK_US = 6, 400, 100
+# The most clients of a ring, and how often each has a turn: as many hand-overs as of two.
+CROWD, CROWD_COUNT, CROWD_ROUNDS, CROWD_GROWTH = 256, 6, 5, 1.15
 DEATH_ROUNDS, DEATH_COUNT, DEATH_MIB, DEATH_LIMIT = 5, 16, (0, 64), 1.5
 
 ASKED = {"a": 50, "b": 30, "c": 20}
@@ -87,11 +89,11 @@ def run_load(stage, clients, quantum_ms, switch):
 
 # ---- Hand-over -----------------------------------------------------------------------------------
 
-def handover_samples(stage, cpu_pair):
-    """Lists of microseconds by way, in the order they were taken."""
+def handover_samples(stage, cpu_pair, count=HANDOVER_COUNT, clients=2):
+    """Lists of microseconds by way."""
     found = {"ring": [], "futex": []}
     text = output([stage.program("handover"), stage.directory(), str(cpu_pair[0]), str(cpu_pair[1]),
-                   "1", str(HANDOVER_COUNT), str(HANDOVER_WORK_US)])
+                   "1", str(count), str(HANDOVER_WORK_US), str(clients)])
     for line in text.splitlines():
         way, ns = line.split()
         found[way].append(int(ns) / 1000)
@@ -105,6 +107,21 @@ def measure_handover(stage, report):
     for name, part in (("median", 0.5), ("99th percentile", 0.99)):
         report.add("pass to claim, %s" % name, "µs", [percentile(r["ring"], part) for r in rounds],
                    [percentile(r["futex"], part) for r in rounds], "ratio")
+
+
+def measure_growth(stage, report):
+    """Whoever is passed to by 256 has slept for as many turns: its bare word grows too, which is
+    what the kernel and cold caches make of it."""
+    cpus = sorted(os.sched_getaffinity(0))
+    pair = (cpus[0], cpus[1 % len(cpus)])
+    few, many = [], []
+    for _ in range(CROWD_ROUNDS):
+        few.append(handover_samples(stage, pair))
+        many.append(handover_samples(stage, pair, CROWD_COUNT, CROWD))
+    for way, text, bound in (("ring", "pass to claim", ("<=", CROWD_GROWTH, "ratio")),
+                             ("futex", "bare futex words", None)):
+        report.add("%s, median" % text, "µs", [percentile(r[way], 0.5) for r in many],
+                   [percentile(r[way], 0.5) for r in few], "ratio", bound=bound)
 
 
 # ---- Death ---------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ load client's kernels note. Times are nanoseconds of one clock for all clients.
 """
 import collections
 
-# `busy`: how much of start..end the kernel really ran; less where it was interrupted.
-Run = collections.namedtuple("Run", "start end who busy")
+# `busy`: how much of start..end the kernel really ran; less where it was interrupted. `last`: it is
+# the last stretch of its kernel.
+Run = collections.namedtuple("Run", "start end who busy last", defaults=(True,))
 Turn = collections.namedtuple("Turn", "who start end")
 
 
@@ -18,7 +19,7 @@ def read_simulated(path):
             fields = line.rstrip("\n").split("\t")
             if fields[0] == "X" and line.endswith("\n") and fields[8] == "kernel":
                 start, end = int(fields[1]), int(fields[2])
-                runs.append(Run(start, end, fields[4], end - start))
+                runs.append(Run(start, end, fields[4], end - start, fields[12].endswith("$")))
     return sorted(runs)
 
 
@@ -39,6 +40,11 @@ def common(runs, warm_ns):
         first.setdefault(run.who, run.start)
         last[run.who] = max(last.get(run.who, 0), run.end)
     return max(first.values()) + warm_ns, min(last.values())
+
+
+def ends(runs, who):
+    """When each kernel of a client ended, in order."""
+    return sorted(run.end for run in runs if run.who == who and run.last)
 
 
 def busy(runs, window):
