@@ -11,7 +11,7 @@ import threading
 from parts.stage import Failed
 
 MAGIC, VERSION = 0x31676E6952754343, 3
-HANDOVERS, PASSED_NS, CLOSE_NS = 408, 432, 488
+PASSED_NS, CLOSE_NS, CROWDED_NS = 432, 488, 496
 
 
 class RingFile:
@@ -29,7 +29,9 @@ class RingFile:
 
 
 class Passes:
-    """Notes when the token moved, by looking more often than turns end, in a thread of its own."""
+    """Notes when the token moved, by looking more often than turns end, in a thread of its own: pairs
+    of the time and of whether close looks were off just before, since somebody who looked closely
+    was put off its CPU."""
 
     def __init__(self, ring, every_s):
         self.ring = ring
@@ -39,10 +41,12 @@ class Passes:
         self.thread = threading.Thread(target=self.look)
 
     def look(self):
+        last, until = self.ring.word(PASSED_NS), self.ring.word(CROWDED_NS)
         while not self.done.wait(self.every_s):
             passed = self.ring.word(PASSED_NS)
-            if passed and passed not in self.times[-1:]:
-                self.times.append(passed)
+            if passed != last:
+                self.times.append((passed, until > passed))
+            last, until = passed, self.ring.word(CROWDED_NS)
 
     def __enter__(self):
         self.thread.start()

@@ -109,6 +109,11 @@ def measure_handover(stage, report):
                    [percentile(r["futex"], part) for r in rounds], "ratio")
 
 
+def handover_medians(stage, cpu_pair, *more):
+    return {way: percentile(us, 0.5)
+            for way, us in handover_samples(stage, cpu_pair, *more).items()}
+
+
 def measure_growth(stage, report):
     """Whoever is passed to by 256 has slept for as many turns: its bare word grows too, which is
     what the kernel and cold caches make of it."""
@@ -116,12 +121,13 @@ def measure_growth(stage, report):
     pair = (cpus[0], cpus[1 % len(cpus)])
     few, many = [], []
     for _ in range(CROWD_ROUNDS):
-        few.append(handover_samples(stage, pair))
-        many.append(handover_samples(stage, pair, CROWD_COUNT, CROWD))
-    for way, text, bound in (("ring", "pass to claim", ("<=", CROWD_GROWTH, "ratio")),
-                             ("futex", "bare futex words", None)):
-        report.add("%s, median" % text, "µs", [percentile(r[way], 0.5) for r in many],
-                   [percentile(r[way], 0.5) for r in few], "ratio", bound=bound)
+        few.append(handover_medians(stage, pair))
+        many.append(handover_medians(stage, pair, CROWD_COUNT, CROWD))
+    for way, text, bound in (("ring", "pass to claim, median", ("<=", CROWD_GROWTH, "ratio")),
+                             ("futex", "bare futex words, median", None)):
+        report.add(text, "µs", [r[way] for r in many], [r[way] for r in few], "ratio", bound=bound)
+    report.add("the first in terms of the second", "", [r["ring"] / r["futex"] for r in many],
+               [r["ring"] / r["futex"] for r in few], "ratio")
 
 
 # ---- Death ---------------------------------------------------------------------------------------
