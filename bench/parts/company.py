@@ -124,7 +124,7 @@ def measure_bursty(stage, report):
 def measure_inference(stage, report):
     """The trainer always wants the GPU: whatever is idle is lost. The pauses are sleeps, so that the
     CPUs are the device's."""
-    pair = both(stage, {"a": "bursts %%g %d 10 %d" % (MS, 40 * MS), "t": TRAINER}, 5, 1.8)
+    pair = both(stage, {"a": "bursts %%g %d 10 %d" % (MS, 40 * MS), "t": TRAINER}, 4, 1.8)
     add_both(report, "idle although wanted, of each second", "ms", pair, Company.idle, ("<=", 5))
     add_both(report, "of it between two clients' turns", "ms", pair, Company.idle_between)
     add_both(report, "the inference client's part of the occupied time", "%", pair,
@@ -143,7 +143,7 @@ def measure_decoding(stage, report):
 # ---- A client alone ------------------------------------------------------------------------------
 
 NEIGHBOURS = 255
-SOLE_ROUNDS = 31
+SOLE_ROUNDS = 23
 
 
 class Sole:
@@ -197,7 +197,7 @@ def measure_sole(stage, report):
 # ---- Waiting -------------------------------------------------------------------------------------
 
 WAITING_S = (0.5, 2.0)  # until all is under way, and then
-WAITING_ROUNDS = 5
+WAITING_ROUNDS = 4
 
 
 def cpu_ns(pid):

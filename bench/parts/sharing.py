@@ -8,14 +8,14 @@ from parts.trace import (busy, common, gaps, ideal_error, read_simulated, read_s
 KERNEL_MS = 0.25
 AHEAD = 8
 WARM_S = 0.2
-RUN_S = 0.9
-ROUNDS = {False: 5, True: 3}  # on the simulated device, on hardware
+RUN_S = 0.8
+ROUNDS = {False: 4, True: 3}  # on the simulated device, on hardware
 SWITCHES = ("0", "100us")
 
 HANDOVER_ROUNDS, HANDOVER_COUNT, HANDOVER_WORK_US = 6, 400, 100
 # The most clients of a ring, and how often each has a turn: as many hand-overs as of two.
 CROWD, CROWD_COUNT, CROWD_ROUNDS, CROWD_GROWTH = 256, 6, 5, 1.15
-DEATH_ROUNDS, DEATH_COUNT, DEATH_MIB, DEATH_LIMIT = 5, 16, (0, 64), 1.5
+DEATH_ROUNDS, DEATH_COUNT, DEATH_MIB, DEATH_LIMIT = 4, 16, (0, 64), 1.5
 
 ASKED = {"a": 50, "b": 30, "c": 20}
 # Two clients' memory and a device that has room for one, in MiB; long enough for some turns.
