@@ -32,8 +32,14 @@ static uint64_t policy_sum(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
+/* More than any turn takes where no memory pages. */
+static uint64_t policy_plain_turn(const struct cuslice_segment *shared)
+{
+    return 2 * (segment_quantum(shared) + segment_allowance(shared));
+}
+
 /* More than any turn takes: a virtual time that is further ahead than this is no debt but damage.
- */
+ * It takes a look at every slot, so what is less than the plain one is not compared with it. */
 static uint64_t policy_worst_turn(const struct cuslice_segment *shared)
 {
     return 2 * (paging_longest(shared) + segment_allowance(shared));
@@ -198,11 +204,12 @@ void policy_return(struct cuslice_segment *shared, unsigned slot,
 static void policy_forgive(struct cuslice_segment *shared,
                            const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t least)
 {
+    uint64_t plain = policy_plain_turn(shared);
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
         for (uint64_t left = waiting[w]; left; left &= left - 1) {
             struct cuslice_tenant *t = tenant_of(shared, w * 64 + (unsigned)__builtin_ctzll(left));
             uint64_t vtime = policy_vtime(t);
-            if (!t)
+            if (!t || vtime <= policy_sum(least, policy_virtual(plain, t)))
                 continue;
             uint64_t most = policy_sum(least, policy_virtual(policy_worst_turn(shared), t));
             if (vtime > most)
@@ -234,7 +241,8 @@ void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLI
         return;
     policy_forgive(shared, waiting, least);
     /* It may be ahead by a sleeper's credit, which is largest at weight 1. */
-    if (clock > policy_sum(least, 100 * policy_worst_turn(shared)))
+    if (clock > policy_sum(least, 100 * policy_plain_turn(shared)) &&
+        clock > policy_sum(least, 100 * policy_worst_turn(shared)))
         atomic_compare_exchange_strong(&shared->vclock, &clock, least);
     policy_raise(&shared->vclock, least);
     policy_keep_up(shared, waiting, competing);

@@ -66,7 +66,9 @@
  * reason for W4 to end, which it may at any time, so it can break nothing that is said here; a
  * wrong one costs some thirty looks in a turn, with a sleep before each but the first. One sleeper
  * is woken. If it is dead or stopped too, if it sleeps on the word of an earlier holder, or where
- * there is no futex_waitv or no robust list, the looks above find what they find.
+ * there is no futex_waitv or no robust list, the looks above find what they find: at the word of a
+ * holder that has one, which is marked before its lock falls, and ten times a second at its lock as
+ * well, in case the word is damaged.
  *
  * A holder that lives but does not move is revoked: slice, allowance and grace after its grant,
  * or allowance and grace after somebody began to wait if that is later. Only close looks in a row
@@ -119,6 +121,8 @@
  * this part of the time since. */
 #define RING_TOLD_NS (20 * CLOCK_US)
 #define RING_TOLD_SHARE 4
+/* How often a holder's lock is looked at although the kernel would tell of its death. */
+#define RING_ASK_NS (100 * CLOCK_MS)
 /* How often the expected time of a pass may move on while one waits for it closely. */
 #define RING_CLOSE_TRIES 32u
 
@@ -901,7 +905,8 @@ static void ring_watch_afresh(struct ring_watch *watch, uint64_t token, uint64_t
                                  .since_ns = now,
                                  .last_ns = now,
                                  .told = watch->told,
-                                 .told_ns = watch->told_ns};
+                                 .told_ns = watch->told_ns,
+                                 .asked_ns = watch->asked_ns};
 }
 
 /* While only the holder itself wants the token, it may hold it as long as it likes. */
@@ -917,6 +922,19 @@ static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch 
     return false;
 }
 
+/* Whether the holder is dead, by its lock. One that the kernel will say is dead, and has not, is
+ * not asked for at each look: that opens the file. Its word may be a damaged file's, so from time
+ * to time it is. */
+static bool ring_watch_dead(struct ring *ring, struct ring_watch *watch, unsigned holder,
+                            uint64_t now)
+{
+    struct futex_watch word;
+    if (notice_word(&ring_shared(ring)->slot[holder], &word) && now < watch->asked_ns)
+        return false;
+    watch->asked_ns = now + RING_ASK_NS;
+    return slot_dead(&ring->segment, holder) == 1;
+}
+
 /* Death and absence show at the first look at a token, slowness only after several. */
 static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool first, uint64_t now)
 {
@@ -928,7 +946,7 @@ static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool 
         return false;
     if (holder >= CUSLICE_SLOTS)
         return ring_grant(shared, token, now);
-    if (slot_dead(&ring->segment, holder) == 1) {
+    if (ring_watch_dead(ring, watch, holder, now)) {
         slot_reap_set(&ring->segment, shared->waiting, holder);
         return slot_reap(&ring->segment, holder) == 0;
     }

@@ -45,6 +45,7 @@ struct ring_watch {
     unsigned looks;   /* close ones in a row, none of them late */
     uint64_t told;    /* the turn whose holder was said to be dead, and since when */
     uint64_t told_ns;
+    uint64_t asked_ns; /* not before then need a holder's lock be looked at that has a notice */
 };
 
 /* Opens the GPU's ring and takes a slot; 0 or -errno as segment_open and slot_join. */
