@@ -163,7 +163,7 @@ static void contexts_drop(struct context *context)
         meter_forget(gate, context);
         gate_set_slow(gate, true); /* the next submission notes its context anew */
     }
-    *context = (struct context){0};
+    *context = (struct context){.handle = NULL};
 }
 
 /* What is closed is opened again where it failed; a record made in between has not been closed. */

@@ -531,6 +531,8 @@ static void gate_pass_in_turn(struct gate_pass *pass)
         uint64_t lease = atomic_load(&gate->lease);
         if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token) && gate_count_one(gate)) {
             pass->lease = lease;
+            if (atomic_load_explicit(&pass->mark->waits, memory_order_relaxed))
+                atomic_store(&pass->mark->waits, NULL); /* in the bound on run-ahead */
             if ((lease & GATE_SLOW) && !pass->overlaps && !pass->outside)
                 meter_mark(gate, pass, false); /* what could not be marked behind */
             return;

@@ -47,6 +47,8 @@
 #define METER_PROOFS 2u
 /* So many launches in a row to one stream tell that there is but one. */
 #define METER_STREAK 64u
+/* So many launches in a row that the program has waited for tell that it will for the next. */
+#define METER_STEPS 8u
 #define METER_NAP_LEAST_NS (20 * CLOCK_US)
 #define METER_NAP_MOST_NS (500 * CLOCK_US)
 
@@ -382,6 +384,15 @@ static uint64_t meter_nap(struct meter *meter, uint64_t nap)
     return away > nap + METER_ABSENT_NS ? away - nap : 0;
 }
 
+/* A thread that naps here wants the next turn as well, if this one ends meanwhile. */
+static void meter_say_waits(struct gate *gate, const struct gate_pass *pass)
+{
+    if (!pass->mark || atomic_load_explicit(&pass->mark->waits, memory_order_relaxed) == gate)
+        return;
+    atomic_store(&pass->mark->waits_ns, clock_now());
+    atomic_store(&pass->mark->waits, gate);
+}
+
 void meter_before(struct gate *gate, const struct gate_pass *pass)
 {
     struct meter *meter = &gate->meter;
@@ -402,6 +413,7 @@ void meter_before(struct gate *gate, const struct gate_pass *pass)
             meter_give_up(gate);
             return;
         }
+        meter_say_waits(gate, pass);
         give_up += meter_nap(meter, nap);
     }
 }
@@ -435,12 +447,24 @@ static struct meter_stream *meter_count(struct meter *meter, uintptr_t key, uint
     return stream;
 }
 
-/* How many launches a marker stands for. */
-static unsigned meter_every(struct meter *meter, const struct meter_stream *stream, uint64_t bound)
+/* Whether the program is likely to wait for this launch before it makes another, and nobody else
+ * waits for its end: then it needs no marker. If it makes another after all, that one gets it. */
+static bool meter_step(const struct gate *gate)
 {
+    const struct meter *meter = &gate->meter;
+    return meter->out == 1 && meter->steps >= METER_STEPS && !ring_wanted(gate->ring);
+}
+
+/* How many launches a marker stands for. */
+static unsigned meter_every(struct gate *gate, const struct meter_stream *stream, uint64_t bound)
+{
+    struct meter *meter = &gate->meter;
     uint64_t unit = meter_unit(meter, stream);
-    if (guest.captures || meter->mixed || outside_any() || unit == 0 ||
-        meter->streak++ < METER_STREAK)
+    if (guest.captures || meter->mixed || outside_any() || unit == 0)
+        return 1;
+    if (meter_step(gate))
+        return 2;
+    if (meter->streak++ < METER_STREAK)
         return 1;
     uint64_t every = (bound / unit + 3) / 4;
     return every < 250 ? (unsigned)every : 250;
@@ -518,7 +542,7 @@ void meter_after(struct gate *gate, const struct gate_pass *pass)
     lock_take(&meter->lock);
     struct meter_stream *stream = meter_count(meter, key, clock_now());
     stream->overlaps |= pass->overlaps;
-    if (meter->unmarked >= meter_every(meter, stream, bound) && !stream->overlaps)
+    if (meter->unmarked >= meter_every(gate, stream, bound) && !stream->overlaps)
         place = meter_take_place(meter, key, pass->context);
     lock_put(&meter->lock);
     if (place.marker)
@@ -620,10 +644,11 @@ bool meter_synced(struct gate *gate, uint64_t before, CUstream done, const struc
     bool all = covers && meter->total == before;
     if (all && meter->count == 1 && meter->unmarked == 0 && meter->marker[meter->first].ready)
         meter_learn(meter, &meter->marker[meter->first], 0, false, now);
-    if (all)
+    if (all) {
+        meter->steps = meter->out == 1 ? meter->steps + 1 : 0;
         meter_learn_all(meter, now);
-    if (all)
         meter_reset(meter, now);
+    }
     meter->relaxed = false;
     meter->relenting = false;
     lock_put(&meter->lock);

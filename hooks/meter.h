@@ -67,6 +67,7 @@ struct meter {
     uintptr_t last;     /* the stream of the last launch */
     unsigned streak;    /* launches in a row to it */
     bool mixed;         /* more than one was */
+    unsigned steps;     /* launches in a row that the program waited for before the next one */
     uint64_t given_up;  /* the last marker when a launch last waited in vain */
     uint64_t given_up_ns;
     unsigned proofs;      /* in a row, that kernels of this program wait for its threads */

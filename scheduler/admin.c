@@ -40,6 +40,7 @@ static int admin_map(struct segment *segment, const struct status_file *file, ch
     if (fstat(file->fd, &seen) < 0 || seen.st_dev != st.st_dev || seen.st_ino != st.st_ino)
         return admin_refuse(-ESTALE, "has just been replaced", reason, size);
     segment->shared = mapfile_map(segment->fd, sizeof(*segment->shared), &error);
+    segment->mapped = sizeof(*segment->shared);
     if (!segment->shared)
         return admin_refuse(error, "cannot be mapped for writing", reason, size);
     segment->device = st.st_dev;

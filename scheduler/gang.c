@@ -160,7 +160,7 @@ static int gang_seize(struct gang *gang, int fd, const uint8_t uuid[16])
     return -ENOSPC;
 }
 
-static void gang_unmap(struct gang *gang)
+void gang_close(struct gang *gang)
 {
     if (gang->shared)
         munmap(gang->shared, sizeof *gang->shared);
@@ -182,7 +182,7 @@ int gang_join(struct gang *gang, const char *directory, const char *tenant, cons
         rc = gang_seize(gang, fd, uuid);
     close(fd); /* the mapping keeps the lock */
     if (rc < 0)
-        gang_unmap(gang);
+        gang_close(gang);
     return rc;
 }
 
@@ -229,7 +229,6 @@ void gang_leave(struct gang *gang)
 {
     gang_clear(gang_me(gang));
     gang_tell(gang);
-    gang_unmap(gang);
 }
 
 unsigned gang_reap(struct gang *gang)

@@ -40,8 +40,11 @@ enum gang_step {
 int gang_join(struct gang *gang, const char *directory, const char *tenant, const char *name,
               const uint8_t uuid[16]);
 
-/* Gives the place back. */
+/* Takes no part any more; the place is free once the mapping is gone. */
 void gang_leave(struct gang *gang);
+
+/* Unmaps. Nobody may use the membership any more. */
+void gang_close(struct gang *gang);
 
 /* Lets news for this membership wake those who sleep on `other`, of the same process. */
 void gang_sleep_with(struct gang *gang, const struct gang *other);

@@ -44,6 +44,7 @@ static int onlooker_map(struct onlooker *onlooker, const struct status_file *fil
     if (memory == MAP_FAILED)
         return -errno;
     segment->shared = memory;
+    segment->mapped = sizeof *segment->shared;
     segment->device = st.st_dev;
     segment->inode = st.st_ino;
     return 0;

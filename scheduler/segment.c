@@ -93,7 +93,8 @@ static int segment_map(struct segment *s, const uint8_t uuid[16])
     s->shared = mapfile_map_twin(s->fd, sizeof *s->shared, segment_span(), &error);
     if (!s->shared)
         return error;
-    if (madvise(s->shared, 2 * segment_span(), MADV_DONTFORK) < 0)
+    s->mapped = 2 * segment_span();
+    if (madvise(s->shared, s->mapped, MADV_DONTFORK) < 0)
         return -errno;
     s->device = st.st_dev;
     s->inode = st.st_ino;
@@ -145,13 +146,14 @@ int segment_open_private(struct segment *s, const struct segment_spec *spec)
         return -errno;
     madvise(memory, sizeof *s->shared, MADV_WIPEONFORK);
     s->shared = memory;
+    s->mapped = sizeof *s->shared;
     return segment_fill(memory, sizeof *s->shared, &copy);
 }
 
 void segment_close(struct segment *s)
 {
     if (s->shared)
-        munmap(s->shared, s->private_copy ? sizeof *s->shared : 2 * segment_span());
+        munmap(s->shared, s->mapped);
     if (s->fd >= 0)
         close(s->fd);
     s->shared = NULL;

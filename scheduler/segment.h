@@ -22,6 +22,7 @@ enum segment_setting { SEGMENT_QUANTUM = 1, SEGMENT_ALLOWANCE = 2 };
 
 struct segment {
     struct cuslice_segment *shared;
+    size_t mapped; /* bytes from there on, its twin included */
     int fd; /* open until a slot is joined; the mapping keeps the description alive after that */
     bool private_copy; /* an anonymous mapping: no neighbours, no file */
     uint64_t device;   /* st_dev and st_ino of the file that is mapped */

@@ -1,7 +1,7 @@
 /*
  * gate: submitting threads against their own process's keeper and a revoker outside, with store
- * buffers. What hooks/gate.h, hooks/gate.c and the closing half of hooks/keeper.c do, one step per
- * access to a shared word. README.md says what is left out, and why that is enough.
+ * buffers. What hooks/gate.h, hooks/gate.c and hooks/drain.c do, one step per access to a shared
+ * word. README.md says what is left out, and why that is enough.
  *
  * Every plain (relaxed or release) store waits in a one-entry buffer of its thread, which drains at
  * any time, at a fence, at a sequentially consistent operation, and at the keeper's membarrier. The
@@ -188,7 +188,7 @@ again:
         goto close
     fi;
 
-renew: /* ring_again, keeper_reopen */
+renew: /* ring_again, drain_reopen */
     atomic {
         if
         :: token_epoch == epoch && token_holder == US -> token_epoch++; epoch++
@@ -209,7 +209,7 @@ fast: /* gate_set_slow(false) */
 #endif
     goto again;
 
-slow: /* gate_set_slow(true), and what keeper_verify concludes from it */
+slow: /* gate_set_slow(true), and what turn_verify concludes from it */
     atomic {
         if
         :: lease_state == FAST && lease_epoch == epoch -> lease_state = SLOW

@@ -1,7 +1,7 @@
 /*
  * ring: the token's way between clients that wait, pass, stop, are killed, and come again; and who
- * wakes whom. What scheduler/ring.c, scheduler/slot.c, the waiting in hooks/gate.c and
- * hooks/keeper.c do, one step per access to a shared word; the steps' numbers are those of the
+ * wakes whom. What scheduler/ring.c, scheduler/slot.c, the waiting in hooks/gate.c and the keeper
+ * (hooks/keeper.c, turn.c, drain.c) do, one step per access to a shared word; the steps' numbers are those of the
  * essay in scheduler/ring.c. README.md says what is left out, and why that is enough.
  *
  * Each client is two threads: one that submits, and its keeper. A token word is unique (its epoch
@@ -504,7 +504,7 @@ again:
         :: atomic { who == me && shut != OPEN -> who = 0; shut = 0 }
         fi;
 
-        /* keeper_unclaimed: 1 ms is over when there is no thread that might claim, or too soon */
+        /* turn_unclaimed: 1 ms is over when there is no thread that might claim, or too soon */
 #ifdef M_NO_UNCLAIMED
         goto nap;
 #endif
@@ -536,7 +536,7 @@ end_nap:
         thread[self] == RUNS;
         goto again;
 
-hold:   /* keeper_hold, ring_arm, keeper_alone */
+hold:   /* turn_hold, ring_arm, turn_alone */
         if
         :: OTHERS_WAIT(me)
         :: !OTHERS_WAIT(me) ->
@@ -551,7 +551,7 @@ hold:   /* keeper_hold, ring_arm, keeper_alone */
             fi
         fi;
         atomic { DRAIN(self, me) armed[me] = fresh[self] }                          /* K3 */
-        /* the slice goes on for a while: keeper_slice_end, ring_renew */
+        /* the slice goes on for a while: turn_over, ring_renew */
         if
         :: !fresh[self] -> goto again
         :: atomic { fresh[self] && OTHERS_WAIT(me) && SLICE_OVER(used[me]) }
@@ -561,7 +561,7 @@ hold:   /* keeper_hold, ring_arm, keeper_alone */
         :: !OTHERS_WAIT(me) -> fresh[self] = false; goto again
         fi;
 
-close:  /* keeper_close, keeper_closing; gate.pml has the steps */
+close:  /* drain_begin, drain_closing; gate.pml has the steps */
         lease[me] = (fresh[self] -> SHUT : OLD);                                    /* C1, C2 */
         !inside[me] || !fresh[self];                                                /* C3 */
 choose: pick();                                                                     /* C4 */
@@ -581,7 +581,7 @@ choose: pick();                                                                 
         fi;
         goto again;
 
-turn:   /* ring_again, keeper_reopen */
+turn:   /* ring_again, drain_reopen */
         move(me);
         if
         :: ok -> ok = false;

@@ -16,6 +16,12 @@ static int join(struct gang *gang, unsigned gpu)
     return gang_join(gang, room_path, "tenant", "name", uuid[gpu]);
 }
 
+static void leave(struct gang *gang)
+{
+    gang_leave(gang);
+    gang_close(gang);
+}
+
 static void begin(void)
 {
     room_open();
@@ -24,9 +30,9 @@ static void begin(void)
 
 static void end(void)
 {
-    gang_leave(&a);
-    gang_leave(&b);
-    gang_leave(&c);
+    leave(&a);
+    leave(&b);
+    leave(&c);
     room_close();
 }
 
@@ -184,8 +190,8 @@ static void test_latecomer(void)
     CHECK(!gang_crowded(&a));
     REQUIRE(join(&late, 3) == 0);
     CHECK_EQ(gang_look(&late, true, false), GANG_ASK); /* behind all that is held: it may join */
-    gang_leave(&late);
-    gang_leave(&b);
+    leave(&late);
+    leave(&b);
     REQUIRE(join(&b, 1) == 0); /* in the middle */
     CHECK_EQ(gang_look(&b, true, false), GANG_AWAY);
     CHECK_EQ(gang_look(&a, false, true), GANG_OPEN);
@@ -217,7 +223,7 @@ static void test_latecomer_to_the_end(void)
     gang_drained(&b);
     CHECK(!gang_drained(&c)); /* the latecomer is waited for */
     CHECK(gang_drained(&late));
-    gang_leave(&late);
+    leave(&late);
     end();
 }
 
@@ -246,7 +252,7 @@ static void test_two_on_one_ring(void)
     CHECK_EQ(gang_look(&b, false, true), GANG_GATHER);
     CHECK_EQ(gang_look(&c, false, true), GANG_OPEN);
     CHECK(gang_crowded(&c)); /* the twin waits */
-    gang_leave(&twin);
+    leave(&twin);
     end();
 }
 
@@ -298,10 +304,10 @@ static void test_other_gangs_are_apart(void)
     REQUIRE(gang_join(&other, room_path, "tenant", "other", uuid[0]) == 0);
     gang_look(&a, true, false);
     CHECK_EQ(gang_look(&other, false, false), GANG_REST);
-    gang_leave(&other);
+    leave(&other);
     REQUIRE(gang_join(&other, room_path, "other", "name", uuid[0]) == 0);
     CHECK_EQ(gang_look(&other, false, false), GANG_REST);
-    gang_leave(&other);
+    leave(&other);
     end();
 }
 
@@ -321,7 +327,7 @@ static void test_foreign_file(void)
     REQUIRE(join(&other, 0) == 0);
     CHECK(gang_current(&other));
     CHECK(!gang_current(&a));
-    gang_leave(&other);
+    leave(&other);
     int fd = open(other.path, O_WRONLY | O_TRUNC);
     CHECK_EQ(join(&other, 0), -EPROTO);
     close(fd);
@@ -451,7 +457,7 @@ static void test_walk(unsigned accidents)
     CHECK(accidents || mixed == 0);
     CHECK(opened[0] > STEPS / 1000 && opened[1] > STEPS / 1000);
     for (unsigned i = 0; i < 2 * RINGS; i++)
-        gang_leave(&walker[i].gang);
+        leave(&walker[i].gang);
     room_close();
 }
 
