@@ -186,6 +186,7 @@ void gather_regroup(struct gate *gate)
 {
     struct gang *gang = gate->gang;
     gate->gang_open = false;
+    gate_count_none(gate);
     gate->gang = NULL; /* joined anew when threads wait; the mapping may still be slept on */
     gang_abandon(gang);
     gang_passed(gang);

@@ -23,10 +23,10 @@
  *     that nobody ends the turn on an older view.
  *     So that there is little of that, each says how much it has submitted in the turn, and those
  *     who are behind submit as much as the others have: the ranks of a job do the same things.
- *   5 A member whose allowance is used up ends the turn without waiting for the others; so does one
- *     that has waited for a while when a latecomer waits for a turn. One whose ring comes after all
- *     that are held need not: it joins the turn, even one that ends, since the others may wait for
- *     what it has not submitted yet.
+ *   5 A member whose allowance is used up, in gathering or in the drain, ends the turn without
+ *     waiting for the others; so does one that drains for a while when a latecomer waits for a
+ *     turn. One whose ring comes after all that are held need not: it joins the turn, even one that
+ *     ends, since the others may wait for what it has not submitted yet.
  *
  * DEATH, at any line: the words stay; who waits for others looks every few milliseconds at the
  * locks and strikes the dead. A member that does not move keeps the others waiting no longer than
