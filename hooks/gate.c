@@ -386,8 +386,7 @@ static bool gate_look_closely(struct gate *gate, struct ring *ring, struct ring_
 /* A gang's members ask for their turn through their keepers. */
 static void gate_ask_gang(struct gate *gate, struct gate_mark *mark, uint64_t now)
 {
-    atomic_store(&mark->waits_ns, now);
-    atomic_store(&mark->waits, gate);
+    gate_wait_begin(mark, gate, now);
     ring_poke(ring_shared(gate->ring), gate->ring->slot);
 }
 
@@ -403,8 +402,7 @@ static void gate_take(struct gate *gate, struct gate_mark *mark)
         gate_ask_gang(gate, mark, since);
     while (guest_attached()) {
         struct ring *ring = gate->ring;
-        atomic_store(&mark->waits_ns, wait.seen);
-        atomic_store(&mark->waits, gate);
+        gate_wait_begin(mark, gate, wait.seen);
         uint32_t news = ring_news(ring);
         bool alerted = news != last;
         last = news;

@@ -222,6 +222,13 @@ static inline bool gate_may_open(const struct gate *gate)
     return !gate->ganged || atomic_load(&gate->gang_open);
 }
 
+/* The thread of this record waits for the gate's turn; it has been there at `now`. */
+static inline void gate_wait_begin(struct gate_mark *mark, struct gate *gate, uint64_t now)
+{
+    atomic_store(&mark->waits_ns, now);
+    atomic_store(&mark->waits, gate);
+}
+
 /* The keeper's side. Close: no new submission begins after it returns. Inside: whether some thread
  * is still in one. Count: submissions so far. */
 void gate_close(struct gate *gate, uint64_t token);

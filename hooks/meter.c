@@ -387,10 +387,8 @@ static uint64_t meter_nap(struct meter *meter, uint64_t nap)
 /* A thread that naps here wants the next turn as well, if this one ends meanwhile. */
 static void meter_say_waits(struct gate *gate, const struct gate_pass *pass)
 {
-    if (!pass->mark || atomic_load_explicit(&pass->mark->waits, memory_order_relaxed) == gate)
-        return;
-    atomic_store(&pass->mark->waits_ns, clock_now());
-    atomic_store(&pass->mark->waits, gate);
+    if (pass->mark && atomic_load_explicit(&pass->mark->waits, memory_order_relaxed) != gate)
+        gate_wait_begin(pass->mark, gate, clock_now());
 }
 
 void meter_before(struct gate *gate, const struct gate_pass *pass)

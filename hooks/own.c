@@ -26,10 +26,8 @@ bool own_try_at(uintptr_t here)
 
 void own_put_at(uintptr_t here)
 {
-    if (own_since != here)
-        return; /* a handler's, within another section; or one that a handler put back */
-    own_since = 0;
-    lock_put(&guest.driver_lock);
+    if (own_since == here) /* else a handler's, within another section, or one that it put back */
+        own_left_slow();
 }
 
 void own_left_slow(void)

@@ -15,6 +15,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* How often a file that is neither there nor can be made is tried for, since others make and remove
+ * it. */
+#define MAPFILE_TRIES 3
+
 /* The two ways to make a file that has no final name yet. */
 struct mapfile_draft {
     int fd;
@@ -238,6 +242,42 @@ int mapfile_locked(int fd, uint64_t byte)
     int result = mapfile_lock_call(fd, byte, F_OFD_GETLK, F_WRLCK, &found);
 
     return result < 0 ? result : found != F_UNLCK;
+}
+
+static bool mapfile_is(const struct stat *st, uint64_t device, uint64_t inode)
+{
+    return st->st_dev == device && st->st_ino == inode;
+}
+
+int mapfile_named(const char *path, uint64_t device, uint64_t inode)
+{
+    struct stat st;
+    int saved = errno;
+    bool named = lstat(path, &st) == 0 ? mapfile_is(&st, device, inode)
+                                       : errno != ENOENT && errno != ENOTDIR;
+    errno = saved;
+    return named;
+}
+
+int mapfile_reopen(const char *path, uint64_t device, uint64_t inode)
+{
+    struct stat st;
+    int fd = mapfile_open(path, &st);
+    if (fd < 0 || mapfile_is(&st, device, inode))
+        return fd;
+    close(fd);
+    return -ESTALE;
+}
+
+int mapfile_find(const char *path, size_t size, mode_t mode, mapfile_fill *fill, void *arg)
+{
+    int fd = mapfile_open(path, NULL);
+    for (unsigned tries = 0; fd == -ENOENT && tries < MAPFILE_TRIES; tries++) {
+        fd = mapfile_create(path, size, mode, fill, arg);
+        if (fd == -EEXIST)
+            fd = mapfile_open(path, NULL);
+    }
+    return fd;
 }
 
 int mapfile_same(const char *path, int fd)

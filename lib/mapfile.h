@@ -20,6 +20,10 @@ typedef int mapfile_fill(void *memory, size_t size, void *arg);
  * -ENOSPC, ... */
 int mapfile_create(const char *path, size_t size, mode_t mode, mapfile_fill *fill, void *arg);
 
+/* The file that has the name, or a new one made as above: somebody may be faster, and somebody may
+ * remove it meanwhile. */
+int mapfile_find(const char *path, size_t size, mode_t mode, mapfile_fill *fill, void *arg);
+
 /* Opens an existing regular file for reading and writing, never creating it. *st (may be NULL) is
  * set on success. -ELOOP for a symbolic link, -EINVAL for anything else that is not a regular file.
  */
@@ -46,6 +50,13 @@ int mapfile_locked(int fd, uint64_t byte);
 
 /* 1 when `path` still names the file behind `fd`, 0 when it names another, a link, or nothing. */
 int mapfile_same(const char *path, int fd);
+
+/* The same for a file of which only st_dev and st_ino are known; 1 also while the path cannot be
+ * looked at. */
+int mapfile_named(const char *path, uint64_t device, uint64_t inode);
+
+/* Opens that file once more, with a description of its own; -ESTALE when the path names another. */
+int mapfile_reopen(const char *path, uint64_t device, uint64_t inode);
 
 /* Makes sure that `path` is a directory; a new one gets mode 1777, an existing one is left as it
  * is. -ELOOP for a symbolic link, -ENOTDIR for a file. The parent must exist. */

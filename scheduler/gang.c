@@ -47,8 +47,8 @@
 #include "futex.h"
 #include "log.h"
 #include "mapfile.h"
+#include "tenant.h"
 
-#define GANG_TRIES 3
 #define GANG_LOCK(member) ((uint64_t)(member))
 
 struct gang_name {
@@ -57,15 +57,11 @@ struct gang_name {
 
 /* ---- The file ---- */
 
+/* Of both texts, with the zero between them. */
 static uint64_t gang_hash(const struct gang_name *name)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (const char *c = name->tenant; *c; c++)
-        h = (h ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    h *= UINT64_C(1099511628211);
-    for (const char *c = name->name; *c; c++)
-        h = (h ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    return h;
+    uint64_t tenant = tenant_hash(TENANT_HASH, name->tenant) * TENANT_HASH_PRIME;
+    return tenant_hash(tenant, name->name);
 }
 
 static int gang_fill(void *memory, size_t size, void *arg)
@@ -80,17 +76,6 @@ static int gang_fill(void *memory, size_t size, void *arg)
     snprintf(shared->name, sizeof shared->name, "%s", name->name);
     shared->turn = CUSLICE_GANG_WORD(1, 0);
     return 0;
-}
-
-static int gang_find(const char *path, struct gang_name *name)
-{
-    int fd = mapfile_open(path, NULL);
-    for (unsigned tries = 0; fd == -ENOENT && tries < GANG_TRIES; tries++) {
-        fd = mapfile_create(path, sizeof(struct cuslice_gang), 0666, gang_fill, name);
-        if (fd == -EEXIST)
-            fd = mapfile_open(path, NULL);
-    }
-    return fd;
 }
 
 static bool gang_is(const struct cuslice_gang *shared, const struct gang_name *name)
@@ -174,7 +159,7 @@ int gang_join(struct gang *gang, const char *directory, const char *tenant, cons
     *gang = (struct gang){0};
     snprintf(gang->path, sizeof gang->path, "%s/%016llx.gang", directory,
              (unsigned long long)gang_hash(&names));
-    int fd = gang_find(gang->path, &names);
+    int fd = mapfile_find(gang->path, sizeof *gang->shared, 0666, gang_fill, &names);
     if (fd < 0)
         return fd;
     int rc = gang_map(gang, fd, &names);
@@ -188,13 +173,7 @@ int gang_join(struct gang *gang, const char *directory, const char *tenant, cons
 
 bool gang_current(const struct gang *gang)
 {
-    struct stat st;
-    int saved = errno;
-    bool current = lstat(gang->path, &st) == 0
-                       ? st.st_dev == gang->device && st.st_ino == gang->inode
-                       : errno != ENOENT && errno != ENOTDIR;
-    errno = saved;
-    return current;
+    return mapfile_named(gang->path, gang->device, gang->inode);
 }
 
 /* ---- News ---- */
@@ -234,12 +213,10 @@ void gang_leave(struct gang *gang)
 unsigned gang_reap(struct gang *gang)
 {
     unsigned reaped = 0;
-    struct stat st;
-    int fd = mapfile_open(gang->path, &st);
+    int fd = mapfile_reopen(gang->path, gang->device, gang->inode);
     if (fd < 0)
         return 0;
-    bool same = st.st_dev == gang->device && st.st_ino == gang->inode;
-    for (unsigned i = 0; same && i < CUSLICE_GANG_MEMBERS; i++) {
+    for (unsigned i = 0; i < CUSLICE_GANG_MEMBERS; i++) {
         struct cuslice_gang_member *member = &gang->shared->member[i];
         if (i == gang->me || !gang_used(member) || mapfile_lock(fd, GANG_LOCK(i)) != 0)
             continue;
@@ -262,6 +239,12 @@ static uint64_t gang_turn(const struct gang *gang)
     return CUSLICE_GANG_TURN(atomic_load(&gang->shared->turn));
 }
 
+/* Whether a member has a part in the turn: it holds its ring's token for it. */
+static bool gang_in(const struct cuslice_gang_member *member, uint64_t turn)
+{
+    return gang_used(member) && atomic_load(&member->held) == turn;
+}
+
 /* What a member sees of the rings for a turn. */
 struct gang_view {
     bool before;  /* a ring before its own is not held */
@@ -275,8 +258,7 @@ struct gang_view {
 static bool gang_holds(const struct cuslice_gang *shared, const uint8_t uuid[16], uint64_t turn)
 {
     for (unsigned i = 0; i < CUSLICE_GANG_MEMBERS; i++)
-        if (gang_used(&shared->member[i]) && atomic_load(&shared->member[i].held) == turn &&
-            memcmp(shared->member[i].uuid, uuid, 16) == 0)
+        if (gang_in(&shared->member[i], turn) && memcmp(shared->member[i].uuid, uuid, 16) == 0)
             return true;
     return false;
 }
@@ -293,7 +275,7 @@ static struct gang_view gang_view(const struct gang *gang, uint64_t turn)
         bool held = gang_holds(gang->shared, member->uuid, turn);
         view.before |= order < 0 && !held;
         view.after |= order > 0 && held;
-        view.taken |= order == 0 && i != gang->me && atomic_load(&member->held) == turn;
+        view.taken |= order == 0 && i != gang->me && gang_in(member, turn);
         view.missing |= !held;
         view.wanted |= atomic_load(&member->want) != 0;
     }
@@ -306,8 +288,7 @@ static void gang_advance(struct gang *gang, bool force)
     uint64_t word = atomic_load(&gang->shared->turn), turn = CUSLICE_GANG_TURN(word);
     for (unsigned i = 0; !force && i < CUSLICE_GANG_MEMBERS; i++) {
         const struct cuslice_gang_member *member = &gang->shared->member[i];
-        if (gang_used(member) && atomic_load(&member->held) == turn &&
-            atomic_load(&member->drained) != turn)
+        if (gang_in(member, turn) && atomic_load(&member->drained) != turn)
             return;
     }
     if (atomic_compare_exchange_strong(&gang->shared->turn, &word, CUSLICE_GANG_WORD(turn + 1, 0)))
@@ -405,8 +386,7 @@ bool gang_idle(struct gang *gang, bool idle)
         gang_tell(gang);
     for (unsigned i = 0; idle && i < CUSLICE_GANG_MEMBERS; i++) {
         const struct cuslice_gang_member *member = &gang->shared->member[i];
-        if (gang_used(member) && atomic_load(&member->held) == turn &&
-            atomic_load(&member->idle) != turn)
+        if (gang_in(member, turn) && atomic_load(&member->idle) != turn)
             return false;
     }
     return idle;
@@ -417,8 +397,7 @@ bool gang_resting(const struct gang *gang)
     uint64_t turn = gang_turn(gang);
     for (unsigned i = 0; i < CUSLICE_GANG_MEMBERS; i++) {
         const struct cuslice_gang_member *member = &gang->shared->member[i];
-        if (i != gang->me && gang_used(member) && atomic_load(&member->held) == turn &&
-            atomic_load(&member->idle) == turn)
+        if (i != gang->me && gang_in(member, turn) && atomic_load(&member->idle) == turn)
             return true;
     }
     return false;
@@ -439,8 +418,7 @@ uint64_t gang_behind(const struct gang *gang)
     uint64_t turn = gang_turn(gang), mine = atomic_load(&me->submitted), most = mine;
     for (unsigned i = 0; i < CUSLICE_GANG_MEMBERS; i++) {
         const struct cuslice_gang_member *member = &gang->shared->member[i];
-        if (!gang_used(member) || atomic_load(&member->held) != turn ||
-            atomic_load(&member->closed) != turn)
+        if (!gang_in(member, turn) || atomic_load(&member->closed) != turn)
             continue;
         uint64_t its = atomic_load(&member->submitted);
         most = its > most ? its : most;

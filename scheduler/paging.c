@@ -20,6 +20,7 @@
 
 #include "clock.h"
 #include "segment.h"
+#include "slot.h"
 
 #define PAGING_PARTS 4
 /* Bytes per second, one way: about half of what PCIe 4.0 x16 carries, since pages come by faults.
@@ -29,9 +30,8 @@
 /* More than any device has. */
 #define PAGING_ABSURD (UINT64_C(1) << 43)
 
-static uint64_t paging_bytes(const _Atomic(uint64_t) *word)
+static uint64_t paging_bytes(uint64_t bytes)
 {
-    uint64_t bytes = CUSLICE_BYTES_GRANTED(atomic_load_explicit(word, memory_order_relaxed));
     return bytes < PAGING_ABSURD ? bytes : PAGING_ABSURD;
 }
 
@@ -47,9 +47,9 @@ static bool paging_at_work(const struct cuslice_segment *shared, unsigned slot, 
 static uint64_t paging_need(const struct cuslice_segment *shared, unsigned slot, bool at_work)
 {
     const struct cuslice_slot *s = &shared->slot[slot];
-    uint64_t bytes = paging_bytes(&s->bytes), paged = paging_bytes(&s->paged);
+    uint64_t bytes = paging_bytes(slot_bytes(s)), paged = paging_bytes(atomic_load(&s->paged));
     uint64_t fixed = bytes > paged ? bytes - paged : 0;
-    return (at_work ? bytes : fixed) + paging_bytes(&s->context_bytes);
+    return (at_work ? bytes : fixed) + paging_bytes(atomic_load(&s->context_bytes));
 }
 
 /* Bytes that the clients at work, `slot` among them, have beyond the device's memory. */
@@ -66,7 +66,7 @@ static uint64_t paging_excess(const struct cuslice_segment *shared, unsigned slo
 
 uint64_t paging_cost(const struct cuslice_segment *shared, unsigned slot, uint64_t now)
 {
-    uint64_t moves = paging_bytes(&shared->slot[slot].paged);
+    uint64_t moves = paging_bytes(atomic_load(&shared->slot[slot].paged));
     if (moves == 0)
         return 0;
     uint64_t excess = paging_excess(shared, slot, now);

@@ -105,26 +105,14 @@ static int segment_map(struct segment *s, const uint8_t uuid[16])
     return 0;
 }
 
-/* The file that has the name, or a new one. Somebody may be faster, and somebody may remove it. */
-static int segment_find(const char *path, const struct segment_spec *spec)
-{
-    struct segment_spec copy = *spec;
-    int fd = mapfile_open(path, NULL);
-    for (unsigned tries = 0; fd == -ENOENT && tries < 3; tries++) {
-        fd = mapfile_create(path, sizeof(struct cuslice_segment), 0666, segment_fill, &copy);
-        if (fd == -EEXIST)
-            fd = mapfile_open(path, NULL);
-    }
-    return fd;
-}
-
 int segment_open(struct segment *s, const char *directory, const struct segment_spec *spec)
 {
+    struct segment_spec copy = *spec;
     int rc = mapfile_directory(directory);
     *s = (struct segment){.fd = -1};
     segment_path(s->path, sizeof s->path, directory, spec->uuid);
     if (rc == 0)
-        rc = segment_find(s->path, spec);
+        rc = mapfile_find(s->path, sizeof *s->shared, 0666, segment_fill, &copy);
     if (rc < 0) {
         log_error("ring-unusable", "cannot use the ring %s: %s", s->path, strerror(-rc));
         return rc;
@@ -160,36 +148,14 @@ void segment_close(struct segment *s)
     s->fd = -1;
 }
 
-static bool segment_is(const struct segment *s, const struct stat *st)
-{
-    return st->st_dev == s->device && st->st_ino == s->inode;
-}
-
 bool segment_current(const struct segment *s)
 {
-    struct stat st;
-    int saved = errno;
-    bool current = true; /* also while the path cannot be looked at */
-    if (s->private_copy)
-        return true;
-    if (lstat(s->path, &st) == 0)
-        current = segment_is(s, &st);
-    else if (errno == ENOENT || errno == ENOTDIR)
-        current = false;
-    errno = saved;
-    return current;
+    return s->private_copy || mapfile_named(s->path, s->device, s->inode);
 }
 
 int segment_reopen(const struct segment *s)
 {
-    struct stat st;
-    int fd = mapfile_open(s->path, NULL);
-    if (fd < 0)
-        return fd;
-    if (fstat(fd, &st) == 0 && segment_is(s, &st))
-        return fd;
-    close(fd);
-    return -ESTALE;
+    return mapfile_reopen(s->path, s->device, s->inode);
 }
 
 static uint64_t segment_within(uint64_t value, uint64_t min, uint64_t max)

@@ -23,12 +23,18 @@
 #define TENANT_PATIENCE_NS (2 * CLOCK_S)
 #define TENANT_PAUSE_NS (CLOCK_MS / 2)
 
-static uint64_t tenant_hash(const char *key)
+uint64_t tenant_hash(uint64_t hash, const char *text)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *key; key++)
-        h = (h ^ (unsigned char)*key) * UINT64_C(1099511628211);
-    return h ? h : 1;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * TENANT_HASH_PRIME;
+    return hash;
+}
+
+/* Never 0, which is a free record. */
+static uint64_t tenant_id(const char *key)
+{
+    uint64_t hash = tenant_hash(TENANT_HASH, key);
+    return hash ? hash : 1;
 }
 
 static void tenant_pause(void)
@@ -40,7 +46,7 @@ static void tenant_pause(void)
 
 int tenant_lock(struct segment *segment, const struct tenant_spec *spec)
 {
-    uint64_t byte = SEGMENT_LOCK_KEY(tenant_hash(spec->key));
+    uint64_t byte = SEGMENT_LOCK_KEY(tenant_id(spec->key));
     unsigned left = TENANT_PATIENCE_NS / TENANT_PAUSE_NS;
     if (segment->private_copy)
         return 0;
@@ -58,7 +64,7 @@ int tenant_lock(struct segment *segment, const struct tenant_spec *spec)
 void tenant_unlock(struct segment *segment, const struct tenant_spec *spec)
 {
     if (!segment->private_copy)
-        mapfile_unlock(segment->fd, SEGMENT_LOCK_KEY(tenant_hash(spec->key)));
+        mapfile_unlock(segment->fd, SEGMENT_LOCK_KEY(tenant_id(spec->key)));
 }
 
 bool tenant_empty(struct cuslice_tenant *t)
@@ -79,7 +85,7 @@ static int tenant_find(struct cuslice_segment *shared, uint64_t id)
 
 int tenant_look(struct cuslice_segment *shared, const char *key)
 {
-    int place = tenant_find(shared, tenant_hash(key));
+    int place = tenant_find(shared, tenant_id(key));
     bool its = place >= 0 && strncmp(shared->tenant[place].key, key, CUSLICE_TEXT) == 0;
     return its ? place : -ENOENT;
 }
@@ -160,7 +166,7 @@ static int tenant_take_left(struct segment *segment, uint64_t id)
 int tenant_claim(struct segment *segment, const struct tenant_spec *spec, uint64_t now)
 {
     struct cuslice_segment *shared = segment->shared;
-    uint64_t id = tenant_hash(spec->key);
+    uint64_t id = tenant_id(spec->key);
     int place = tenant_find(shared, id);
     bool found = place >= 0;
     if (!found)

@@ -38,6 +38,11 @@ enum tenant_setting {
     TENANT_PROCESS_LIMIT = 32
 };
 
+/* FNV-1a of a text, begun with TENANT_HASH or gone on with from another. */
+#define TENANT_HASH UINT64_C(14695981039346656037)
+#define TENANT_HASH_PRIME UINT64_C(1099511628211)
+uint64_t tenant_hash(uint64_t hash, const char *text);
+
 /* Shuts out others that join under the same key, from before tenant_claim until after tenant_enter:
  * 0, or -EBUSY when one of them has not moved for seconds. Blocking. The kernel gives the lock back
  * when its holder dies; a private segment needs none. */

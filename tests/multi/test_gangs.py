@@ -157,24 +157,27 @@ def check_neighbour():
             job.end()
 
 
-def check_killed():
-    """A rank that is killed leaves a kernel that never ends: the other job goes on all the same."""
+@contextlib.contextmanager
+def running(steps, seconds):
+    """Two gangs of two processes each, so long after their start; (place, jobs)."""
     with farm.Farm(sim={"DEVICES": 2}, QUANTUM="20ms", ALLOWANCE="200ms") as place, \
-            jobs_of(place, FORMS["two processes"], 200, GANG="job") as jobs:
+            jobs_of(place, FORMS["two processes"], steps, GANG="job") as jobs:
         for job in jobs:
             job.go()
-        time.sleep(0.1)
+        time.sleep(seconds)
+        yield place, jobs
+
+
+def check_killed():
+    """A rank that is killed leaves a kernel that never ends: the other job goes on all the same."""
+    with running(200, 0.1) as (_, jobs):
         jobs[0].processes[1].kill()
         print("  the other job takes %.0f ms" % max(jobs[1].ms(60)))
 
 
 def check_stopped():
     """A rank that is stopped in a turn costs the other job its allowance, and both end well."""
-    with farm.Farm(sim={"DEVICES": 2}, QUANTUM="20ms", ALLOWANCE="200ms") as place, \
-            jobs_of(place, FORMS["two processes"], 200, GANG="job") as jobs:
-        for job in jobs:
-            job.go()
-        time.sleep(0.1)
+    with running(200, 0.1) as (_, jobs):
         jobs[0].processes[0].send_signal(signal.SIGSTOP)
         took = max(jobs[1].ms(60))
         jobs[0].processes[0].send_signal(signal.SIGCONT)
@@ -183,11 +186,7 @@ def check_stopped():
 
 def check_file_gone():
     """The gang's file is removed, and damaged, under running jobs."""
-    with farm.Farm(sim={"DEVICES": 2}, QUANTUM="20ms", ALLOWANCE="200ms") as place, \
-            jobs_of(place, FORMS["two processes"], 1500, GANG="job") as jobs:
-        for job in jobs:
-            job.go()
-        time.sleep(0.3)
+    with running(1500, 0.3) as (place, jobs):
         files = [os.path.join(place.ring, n) for n in os.listdir(place.ring) if
                  n.endswith(".gang")]
         equal(len(files), 2, "gangs")
