@@ -269,17 +269,13 @@ CUresult attach_init(unsigned int flags)
 
 /* ---- Gangs ---- */
 
-int attach_gang(struct gate *gate)
+static int attach_gang_locked(struct gate *gate)
 {
     struct gang *gang = malloc(sizeof *gang);
     if (!gang)
         return -ENOMEM;
-    pthread_mutex_lock(&attach_mutex); /* no fork may inherit the file's descriptor */
     int rc = gang_join(gang, guest_config.dir, attach_tenant.key, guest_config.gang, gate->uuid);
-    pthread_mutex_unlock(&attach_mutex);
     if (rc < 0) {
-        log_error("gang-unusable", "cannot join the gang %s: %s; GPU %u takes its turns alone",
-                  guest_config.gang, strerror(-rc), (unsigned)(gate - guest.gate));
         free(gang);
         return rc;
     }
@@ -290,6 +286,30 @@ int attach_gang(struct gate *gate)
         }
     gate->gang = gang;
     return 0;
+}
+
+void attach_gang(struct gate *gate)
+{
+    int rc = 0;
+    pthread_mutex_lock(&attach_mutex); /* no fork may inherit the file's descriptor */
+    if (gate->ganged && !gate->gang)
+        rc = attach_gang_locked(gate);
+    if (rc < 0) {
+        log_error("gang-unusable", "cannot join the gang %s: %s; GPU %u takes its turns alone",
+                  guest_config.gang, strerror(-rc), (unsigned)(gate - guest.gate));
+        gate->ganged = false;
+    }
+    pthread_mutex_unlock(&attach_mutex);
+}
+
+/* The others of the gang are to know of this device before work is submitted that they may wait
+ * for: the calling thread joins it by itself. */
+void attach_used(struct gate *gate)
+{
+    if (!gate->ganged || atomic_exchange(&gate->used, true))
+        return;
+    attach_gang(gate);
+    ring_poke(ring_shared(gate->ring), gate->ring->slot);
 }
 
 /* ---- A ring that lost its name ---- */

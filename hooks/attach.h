@@ -16,7 +16,11 @@ CUresult attach_init(unsigned int flags);
  */
 int attach_move(struct gate *gate);
 
-/* Joins the gang that the settings name, with one device's gate; 0 or -errno, said. Keeper only. */
-int attach_gang(struct gate *gate);
+/* Joins the gang that the settings name, with one device's gate, unless it has; a failure is said,
+ * and the device takes its turns alone. */
+void attach_gang(struct gate *gate);
+
+/* A thread has a context of this device current. */
+void attach_used(struct gate *gate);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "allocs.h"
+#include "attach.h"
 #include "charge.h"
 #include "footprint.h"
 #include "gate.h"
@@ -103,6 +104,8 @@ static struct context *contexts_note_new(CUcontext handle)
     own_put();
     if (new)
         footprint_noted(context);
+    if (new && context->gate)
+        attach_used(context->gate);
     return context;
 }
 

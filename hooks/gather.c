@@ -19,8 +19,8 @@
  * through, at first. */
 #define GATHER_CATCH_UP_NS (2 * CLOCK_MS)
 #define GATHER_NUDGE_NS CLOCK_MS
-/* How long a gang's turn that ends is held for its drain when a member that has no part in it waits
- * for the next: the drain may wait for that one. */
+/* How long a gang's turn that ends is held for its drain when a member that can have no part in it
+ * waits for the next: the drain may wait for that one. */
 #define GATHER_LATE_NS (100 * CLOCK_MS)
 
 /* Lets so many submissions through in a gang's turn that ends; false when it is over. */
@@ -75,7 +75,7 @@ uint64_t gather_passed(struct gate *gate, struct turn *turn)
 
 bool gather_late(const struct gate *gate, const struct turn *turn, uint64_t now)
 {
-    return gate->gang && now >= turn->closed_ns + GATHER_LATE_NS && gang_crowded(gate->gang);
+    return gate->gang && now >= turn->closed_ns + GATHER_LATE_NS && gang_barred(gate->gang);
 }
 
 /* Whether others of the gang wait for the end of its turn, or for news of this one's idleness. */
@@ -92,12 +92,13 @@ bool gather_ends(struct gate *gate, const struct turn *turn, uint64_t token, uin
     return gang_look(gate->gang, gate_waited(gate), true) != GANG_OPEN;
 }
 
-/* Whether this device's gate opens with a gang's; joins it when the device is first used. */
+/* Whether this device's gate opens with a gang's. Joined when the device was first used, and again
+ * where the gang's file has lost its name. */
 bool gather_joined(struct gate *gate)
 {
-    if (!gate->ganged || gate->gang || !gate_waited(gate))
+    if (!gate->ganged || gate->gang || !gate->used)
         return gate->gang != NULL;
-    gate->ganged = attach_gang(gate) == 0;
+    attach_gang(gate);
     /* The keeper has another word to watch; or else the threads are to ask for themselves. */
     ring_poke(ring_shared(gate->ring), gate->ring->slot);
     return gate->ganged;
@@ -134,7 +135,8 @@ static uint64_t gather_open(struct gate *gate, struct turn *turn, uint64_t token
     if (ring_restart(ring, &token) != 1)
         return clock_now();
     gate_count_none(gate);
-    turn->submitted = gate_count(gate);
+    /* What an earlier turn has left on the GPU may wait for as much from the others. */
+    turn->submitted = gate_count(gate) - meter_out(gate);
     gate->gang_open = true;
     if (gate_waited(gate))
         ring_poke(ring_shared(ring), ring->slot);
@@ -187,7 +189,7 @@ void gather_regroup(struct gate *gate)
     struct gang *gang = gate->gang;
     gate->gang_open = false;
     gate_count_none(gate);
-    gate->gang = NULL; /* joined anew when threads wait; the mapping may still be slept on */
+    gate->gang = NULL; /* joined anew at the next look; the mapping may still be slept on */
     gang_abandon(gang);
     gang_passed(gang);
 }

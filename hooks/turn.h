@@ -106,7 +106,7 @@ uint64_t drain_overrun_look(const struct turn *turn);
 
 /* ---- gather.c: the turns of a gang ---- */
 
-/* Whether this device's gate opens with a gang's; joins it when the device is first used. */
+/* Whether this device's gate opens with a gang's. */
 bool gather_joined(struct gate *gate);
 
 /* The token is another's, or nobody's, and the gang may want it. */

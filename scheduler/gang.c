@@ -379,6 +379,21 @@ bool gang_crowded(const struct gang *gang)
     return false;
 }
 
+bool gang_barred(const struct gang *gang)
+{
+    uint64_t turn = gang_turn(gang);
+    for (unsigned i = 0; i < CUSLICE_GANG_MEMBERS; i++) {
+        const struct cuslice_gang_member *member = &gang->shared->member[i];
+        if (!gang_used(member) || !atomic_load(&member->want) || atomic_load(&member->held) == turn)
+            continue;
+        for (unsigned j = 0; j < CUSLICE_GANG_MEMBERS; j++)
+            if (gang_in(&gang->shared->member[j], turn) &&
+                memcmp(gang->shared->member[j].uuid, member->uuid, sizeof member->uuid) > 0)
+                return true;
+    }
+    return false;
+}
+
 bool gang_idle(struct gang *gang, bool idle)
 {
     uint64_t turn = gang_turn(gang), mine = idle ? turn : 0;

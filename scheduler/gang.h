@@ -61,6 +61,9 @@ enum gang_step gang_look(struct gang *gang, bool wants, bool holds);
  */
 bool gang_crowded(const struct gang *gang);
 
+/* Whether one of them cannot have a part in this turn either: a ring after its own is held. */
+bool gang_barred(const struct gang *gang);
+
 /* The open turn is to end, for all. */
 void gang_end(struct gang *gang);
 

@@ -44,12 +44,12 @@ class Job:
         with open(self.log, errors="replace") as file:
             return file.read()
 
-    def go(self, backwards=False):
-        """Starts the ranks one after the other."""
+    def go(self, backwards=False, apart=0.002):
+        """Starts the ranks one after the other, so many seconds apart."""
         for process in self.processes[::-1] if backwards else self.processes:
             process.stdin.write(b"go\n")
             process.stdin.flush()
-            time.sleep(0.002)
+            time.sleep(apart)
 
     def ms(self, seconds):
         return [float(self.hear(p, seconds)) for p in self.processes]
@@ -121,6 +121,44 @@ def check_one_process():
 
 def check_two_processes():
     check_alternate("two processes")
+
+
+def check_late_work():
+    """The first rank to submit has the last GPU of its job, and the others submit nothing for a
+    while: they are of the gang since their contexts were made, and their GPUs are kept for them."""
+    with farm.Farm(sim={"DEVICES": 2}, QUANTUM="20ms", ALLOWANCE="2s") as place, \
+            jobs_of(place, FORMS["two processes"], 300, GANG="job") as jobs:
+        begun = time.monotonic()
+        for job in jobs:
+            job.go(backwards=True, apart=0.1)
+        took = [max(job.ms(60)) for job in jobs]
+        took.append(1000 * (time.monotonic() - begun))
+        print("  %.0f and %.0f ms, %.0f in all, for 600 ms of work" % tuple(took))
+        check(took[2] < 1600, "%.0f ms for 600 ms of work" % took[2])
+        equal(books(place), (0, 0), "overruns and revocations")
+
+
+def check_late_process():
+    """A job whose second process starts late, with the first GPU: what the first process has on the
+    other one waits for it, and is an overrun, once."""
+    with farm.Farm(sim={"DEVICES": 2}, QUANTUM="20ms", ALLOWANCE="2s") as place:
+        jobs = []
+        try:
+            jobs.append(Job(place, "a", [[1]], 300, 1000000, GANG="job"))
+            jobs.append(Job(place, "b", FORMS["two processes"], 300, 1000000, GANG="job"))
+            for job in jobs:
+                job.go()
+            time.sleep(0.1)
+            jobs.append(Job(place, "a", [[0]], 300, 1000000, GANG="job"))
+            jobs[2].go()
+            took = [max(job.ms(60)) for job in jobs]
+            print("  %.0f ms and %.0f ms for 300 ms of work each; overruns: %d" %
+                  (took[2], took[1], books(place)[0]))
+            check(max(took) < 1800, "%.0f ms for 600 ms of work" % max(took))
+            equal(books(place)[1], 0, "revocations")
+        finally:
+            for job in jobs:
+                job.end()
 
 
 def check_without():
@@ -209,5 +247,5 @@ def check_unused_device():
         a.ok("sync")
 
 
-farm.run(check_one_process, check_two_processes, check_without, check_neighbour, check_killed,
-         check_stopped, check_file_gone, check_unused_device)
+farm.run(check_one_process, check_two_processes, check_late_work, check_late_process, check_without,
+         check_neighbour, check_killed, check_stopped, check_file_gone, check_unused_device)

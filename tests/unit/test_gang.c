@@ -190,12 +190,13 @@ static void test_latecomer(void)
     CHECK(!gang_crowded(&a));
     REQUIRE(join(&late, 3) == 0);
     CHECK_EQ(gang_look(&late, true, false), GANG_ASK); /* behind all that is held: it may join */
+    CHECK(gang_crowded(&a) && !gang_barred(&a));
     leave(&late);
     leave(&b);
     REQUIRE(join(&b, 1) == 0); /* in the middle */
     CHECK_EQ(gang_look(&b, true, false), GANG_AWAY);
     CHECK_EQ(gang_look(&a, false, true), GANG_OPEN);
-    CHECK(gang_crowded(&a));
+    CHECK(gang_crowded(&a) && gang_barred(&a));
     gang_end(&a);
     gang_drained(&a);
     CHECK(gang_drained(&c));
