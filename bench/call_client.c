@@ -4,6 +4,7 @@
  *   launch direct|looked-up COUNT BATCH   calls of cuLaunchKernel, through the link or through the
  *                                         pointer that cuGetProcAddress gives; a synchronise, not
  *                                         timed, after every BATCH of them
+ *   first                                 one call, and no other before it
  *   threads N COUNT                       COUNT calls in each of N threads at once; answered by the
  *                                         CPU time of all
  *   memory-threads N LIVE COUNT           the next, in each of N threads at once, each with LIVE of
@@ -60,6 +61,18 @@ static void call_open(struct call *call)
     *(void **)&call->looked_up = function;
     call->direct = cuLaunchKernel;
     call->live = call_live_make(CALL_LIVE_MAX);
+}
+
+/* Work that comes after a pause. */
+static uint64_t call_first(struct call *call)
+{
+    uint64_t start = client_now();
+    CUresult rc = cuLaunchKernel(call->client.noop, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    uint64_t ns = client_now() - start;
+
+    CHECK_CU(rc);
+    CHECK_CU(cuCtxSynchronize());
+    return ns;
 }
 
 /* One launch untimed first: what happens once per thread or per turn is not a launch's cost. */
@@ -205,6 +218,8 @@ static void call_answer(struct call *call, const char *line)
         CHECK(count && batch, "nothing to measure: %s", line);
         ns =
             call_launch(call, strcmp(way, "direct") ? call->looked_up : call->direct, count, batch);
+    } else if (strcmp(line, "first\n") == 0) {
+        ns = call_first(call);
     } else if (sscanf(line, "threads %u %llu", &threads, &count) == 2) {
         CHECK(threads && threads <= CALL_THREADS_MAX && count, "out of range: %s", line);
         ns = call_threads(call, call_thread_run, threads, 0, count);

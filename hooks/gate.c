@@ -637,9 +637,11 @@ static void gate_burst_end(struct gate *gate, uint64_t now)
 /* Tells the keeper that the GPU may go to another, if it would look too late by itself. */
 static void gate_idle(struct gate *gate)
 {
-    uint64_t now = clock_now();
+    uint64_t now = clock_now(), never = 0;
     gate_burst_end(gate, now);
-    atomic_store(&gate->synced_ns, now);
+    /* The keeper may have seen the end of the work before this thread was told: the pause began
+     * then. */
+    atomic_compare_exchange_strong(&gate->synced_ns, &never, now);
     if (ring_wanted(gate->ring) && atomic_load(&gate->keeper_look_ns) > now + gate_patience(gate))
         ring_poke(ring_shared(gate->ring), gate->ring->slot);
 }

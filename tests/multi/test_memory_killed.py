@@ -55,7 +55,8 @@ def check_storm():
             gpu = place.gpu()
             pids = sorted(c["pid"] for c in gpu["clients"])
             wanted = sorted([c.pid for c in alive] + [watch.pid])
-            equal(pids, wanted, "kill %d: the living" % i)
+            equal(pids, wanted, "kill %d: the living%s" % (i, "".join(
+                "; %d has ended: %s" % (c.pid, c.log()) for c in alive if c.process.poll() is not None)))
             tenant = [t for t in gpu["tenants"] if t["key"] == "t"][0]
             check(tenant["memory_used_bytes"] <= CAP, "kill %d: more than the cap" % i)
             alive.append(start(place, len(killed) + 3))
