@@ -13,6 +13,16 @@
  * the byte in a second word, `pending`. A reader takes that one first: L3 moves a figure the other
  * way, so it may be seen twice and never not at all.
  *
+ * A client that has the tenant for itself and plenty of room under both caps needs no announcement
+ * for a small request:
+ *
+ *   R1 grant   R2 look whether it is alone still, and what room there was
+ *
+ * It grants what it finds in R2 not to be its own to grant only if more than LEDGER_ROOM went since
+ * the last look, or somebody entered the tenant between the two; then it takes R1 back and begins
+ * at L1. Who enters does so before its own L1: either R2 sees it, or its L2 sees R1. A request of
+ * such a newcomer at that very instant may be refused for what is taken back.
+ *
  * That an announcement was seen does not mean that it will be granted. So a sum that is too high is
  * a refusal only when the granted bytes alone leave no room; else somebody announced at the same
  * time. Then the lowest slot keeps its announcement up and sums again; the others withdraw,
@@ -40,6 +50,8 @@
  * would be 16,384 threads of a process between two instructions. */
 #define LEDGER_SMALL (UINT64_C(32) << 10)
 #define LEDGER_STEP (UINT64_C(1) << CUSLICE_BYTES_STEP_BITS)
+/* Plenty of room: more than 2,000 threads can ask for at once in small requests. */
+#define LEDGER_ROOM (UINT64_C(64) << 20)
 /* How long an announcement of somebody who does not move is waited for. */
 #define LEDGER_PATIENCE_NS (250 * CLOCK_MS)
 /* How often two sums are compared before others are taken to be at work. */
@@ -165,6 +177,7 @@ struct ledger_total {
     uint64_t words; /* of bytes */
     uint64_t contexts;
     uint64_t pending;
+    unsigned members;
 };
 
 static inline struct ledger_total ledger_total(const struct cuslice_slot *slot,
@@ -175,6 +188,7 @@ static inline struct ledger_total ledger_total(const struct cuslice_slot *slot,
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++, slot += 64)
         for (uint64_t left = atomic_load(&tenant->members[w]); left; left &= left - 1) {
             const struct cuslice_slot *s = &slot[(unsigned)__builtin_ctzll(left)];
+            total.members++;
             total.pending += atomic_load(&s->pending);
             total.words += atomic_load(&s->bytes);
             total.contexts += atomic_load(&s->context_bytes);
@@ -220,6 +234,9 @@ static inline __attribute__((always_inline)) bool ledger_quick(struct ring *ring
         atomic_fetch_sub(announced, up);
     ledger_peak(&me->peak, CUSLICE_BYTES_GRANTED(word));
     ledger_peak(&tenant->mem_peak, granted + bytes);
+    if (total.members == 1 && all + 2 * LEDGER_ROOM <= limit &&
+        all + 2 * LEDGER_ROOM <= atomic_load_explicit(&tenant->mem_limit, memory_order_relaxed))
+        atomic_store_explicit(&ring->roomy, true, memory_order_relaxed);
     return true;
 }
 
@@ -300,15 +317,79 @@ static __attribute__((noinline)) int ledger_reserve_slow(struct ring *ring, uint
     return rc;
 }
 
-int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+/* All but the shortest way. */
+static __attribute__((noinline)) int ledger_reserve_any(struct ring *ring, uint64_t bytes,
+                                                        enum ledger_cap *which)
 {
-    if (__builtin_expect(bytes <= LEDGER_SMALL, 1) ? ledger_quick(ring, bytes, true)
-                                                   : ledger_quick_large(ring, bytes))
+    if (bytes <= LEDGER_SMALL ? ledger_quick(ring, bytes, true) : ledger_quick_large(ring, bytes))
         return 0;
     if (bytes <= LEDGER_MOST)
         return ledger_reserve_slow(ring, bytes, which);
     *which = bytes > ring_process_limit(ring) ? LEDGER_PROCESS : LEDGER_TENANT;
     return -ENOMEM;
+}
+
+/* ---- Alone, with plenty of room ---- */
+
+/* Whether this client's bit is the only one: among all words, and in one word. */
+static inline bool ledger_alone(const struct ring *ring, const struct cuslice_tenant *tenant)
+{
+    uint64_t mine = UINT64_C(1) << ring->slot % 64, all = 0, sum = 0;
+#pragma GCC unroll 4
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++) {
+        uint64_t members = atomic_load(&tenant->members[w]);
+        all |= members;
+        sum += members;
+    }
+    return all == mine && sum == mine;
+}
+
+/* What R2 found was not as before: then it is as if R1 had been L1, or had not been. */
+static __attribute__((noinline)) int ledger_not_alone(struct ring *ring, uint64_t bytes,
+                                                      enum ledger_cap *which)
+{
+    struct ledger_sum sum = ledger_look(ring);
+    atomic_store_explicit(&ring->roomy, false, memory_order_relaxed);
+    if (ledger_fits(ring, &sum)) {
+        ledger_peak(&ring_me(ring)->peak, slot_bytes(ring_me(ring)));
+        ledger_peak(&ring_tenant(ring)->mem_peak, sum.granted);
+        return 0;
+    }
+    atomic_fetch_sub(&ring_me(ring)->bytes, bytes);
+    return ledger_reserve_any(ring, bytes, which);
+}
+
+static __attribute__((noinline)) int ledger_new_peak(struct ring *ring, uint64_t mine, uint64_t all)
+{
+    ledger_peak(&ring_me(ring)->peak, mine);
+    ledger_peak(&ring_tenant(ring)->mem_peak, all);
+    return 0;
+}
+
+static inline int ledger_roomy(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    struct cuslice_slot *me = ring_me(ring);
+    struct cuslice_tenant *tenant = ring_tenant(ring);
+    uint64_t word = atomic_fetch_add(&me->bytes, bytes) + bytes; /* R1 */
+    uint64_t mine = CUSLICE_BYTES_GRANTED(word), all = mine + atomic_load(&me->context_bytes);
+    uint64_t need = all + CUSLICE_BYTES_ANNOUNCED(word) + atomic_load(&me->pending) + LEDGER_ROOM;
+    if (__builtin_expect(!ledger_alone(ring, tenant) || /* R2 */
+                             need > ledger_limit(ring) || need > ledger_process_limit(ring, tenant),
+                         0))
+        return ledger_not_alone(ring, bytes, which);
+    if (__builtin_expect(atomic_load_explicit(&me->peak, memory_order_relaxed) < mine ||
+                             atomic_load_explicit(&tenant->mem_peak, memory_order_relaxed) < all,
+                         0))
+        return ledger_new_peak(ring, mine, all);
+    return 0;
+}
+
+int ledger_reserve(struct ring *ring, uint64_t bytes, enum ledger_cap *which)
+{
+    if (__builtin_expect(
+            bytes <= LEDGER_SMALL && atomic_load_explicit(&ring->roomy, memory_order_relaxed), 1))
+        return ledger_roomy(ring, bytes, which);
+    return ledger_reserve_any(ring, bytes, which);
 }
 
 int ledger_force(struct ring *ring, uint64_t bytes, enum ledger_cap *which)

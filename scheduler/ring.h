@@ -24,6 +24,7 @@ struct ring {
     unsigned slot;
     unsigned tenant;          /* its record's index; what the file says is held to this */
     uint64_t process_limit;   /* as its own settings say: bytes; CUSLICE_NO_LIMIT */
+    _Atomic bool roomy;       /* it was alone in its tenant with plenty of room (ledger.c) */
     struct closely closely;   /* of the thread that looks closely */
     uint64_t expected;        /* the turn whose end the next client has been told of */
     uint64_t expected_ns;     /* and when that was to be */

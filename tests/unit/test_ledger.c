@@ -612,6 +612,138 @@ static void test_many_threads_in_two_processes(void)
     munmap(crowd, sizeof(*crowd));
 }
 
+/* ---- Alone, with plenty of room: a grant without an announcement ---- */
+
+static void test_alone_to_the_byte(void)
+{
+    begin(CUSLICE_NO_LIMIT);
+    CHECK_EQ(ask(&c, 512), GRANTED);
+    CHECK(c.roomy);
+    CHECK_EQ(ask(&c, 512), GRANTED);
+    CHECK_EQ(ring_me(&c)->bytes, 1024);
+    CHECK(ring_me(&c)->peak == 1024 && ring_tenant(&c)->mem_peak == 1024);
+    ring_tenant(&c)->mem_limit = 2000; /* moves while it has forgotten to look */
+    CHECK_EQ(ask(&c, 976), GRANTED);
+    CHECK_EQ(ask(&c, 1), BY_TENANT);
+    CHECK_EQ(ring_me(&c)->bytes, 2000);
+    CHECK(!c.roomy);
+    ring_tenant(&c)->mem_limit = CUSLICE_NO_LIMIT;
+    CHECK_EQ(ask(&c, 1), GRANTED);
+    CHECK(c.roomy);
+    c.process_limit = 2001;
+    CHECK_EQ(ask(&c, 1), BY_PROCESS);
+    CHECK_EQ(ring_me(&c)->bytes, 2001);
+    CHECK_EQ(ask(&a, 512), GRANTED); /* of a family of two */
+    CHECK(!a.roomy);
+    end();
+}
+
+/* Somebody enters the tenant: what he has is seen at once. */
+static void test_no_longer_alone(void)
+{
+    struct ring other;
+
+    begin(CUSLICE_NO_LIMIT);
+    CHECK_EQ(ask(&c, 512), GRANTED);
+    ring_tenant(&c)->mem_limit = 1024;
+    c.roomy = true;
+    REQUIRE(room_try_join(&other, "stranger", 100, CUSLICE_NO_LIMIT) == 0);
+    CHECK_EQ(ask(&other, 512), GRANTED);
+    CHECK_EQ(ask(&c, 1), BY_TENANT);
+    CHECK_EQ(ledger_tenant(&c), 1024);
+    ledger_release(&other, 512);
+    CHECK_EQ(ask(&c, 512), GRANTED);
+    ring_leave(&other);
+    end();
+}
+
+#define NEWCOMERS 300
+#define NEWCOMERS_LIMIT (192 * ROOM_MIB)
+
+struct newcomers {
+    _Atomic(int64_t) sum; /* of what callers have been granted */
+    _Atomic(uint32_t) over, end, small, large, refused;
+};
+
+static struct newcomers *newcomers;
+
+static bool newcomers_hold(struct ring *ring, int64_t bytes)
+{
+    enum ledger_cap which;
+
+    if (ledger_reserve(ring, (uint64_t)bytes, &which) < 0)
+        return false;
+    if (atomic_fetch_add(&newcomers->sum, bytes) + bytes > (int64_t)NEWCOMERS_LIMIT)
+        atomic_fetch_add(&newcomers->over, 1);
+    return true;
+}
+
+static void newcomers_drop(struct ring *ring, int64_t bytes)
+{
+    atomic_fetch_sub(&newcomers->sum, bytes);
+    ledger_release(ring, (uint64_t)bytes);
+}
+
+/* Up to 15 MiB in small requests, over and over. */
+static void *resident_body(void *arg)
+{
+    unsigned most = 15 * 32, held = 0;
+
+    while (!atomic_load(&newcomers->end)) {
+        for (; held < most && newcomers_hold(arg, 32 << 10); held++)
+            atomic_fetch_add(&newcomers->small, 1);
+        for (; held > 0; held--)
+            newcomers_drop(arg, 32 << 10);
+    }
+    return NULL;
+}
+
+/* Takes what there is, most of which the residents may have counted on. */
+static int newcomers_body(void *arg)
+{
+    unsigned *chunk = arg, held = 0;
+
+    for (unsigned i = 0; i < NEWCOMERS; i++) {
+        struct ring mine;
+        if (room_try_join(&mine, "home", 100, NEWCOMERS_LIMIT) < 0)
+            return 1;
+        for (; held < 200 / *chunk && newcomers_hold(&mine, *chunk * ROOM_MIB); held++)
+            atomic_fetch_add(&newcomers->large, 1);
+        atomic_fetch_add(&newcomers->refused, held < 200 / *chunk);
+        for (; held > 0; held--)
+            newcomers_drop(&mine, *chunk * ROOM_MIB);
+        ring_leave(&mine);
+    }
+    return 0;
+}
+
+/* Four threads that were alone, and processes that come and go: the cap holds at every instant. */
+static void test_newcomers(void)
+{
+    unsigned chunk = 4;
+    pthread_t thread[4];
+    struct ring home;
+
+    newcomers = room_page(sizeof(*newcomers));
+    begin(CUSLICE_NO_LIMIT);
+    REQUIRE(room_try_join(&home, "home", 100, NEWCOMERS_LIMIT) == 0);
+    pid_t child = room_fork(newcomers_body, &chunk);
+    for (unsigned i = 0; i < 4; i++)
+        REQUIRE(pthread_create(&thread[i], NULL, resident_body, &home) == 0);
+    CHECK_EQ(room_join_child(child), 0);
+    atomic_store(&newcomers->end, 1);
+    for (unsigned i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    CHECK_EQ(newcomers->over, 0);
+    CHECK(newcomers->small > 1000 && newcomers->large > 1000);
+    CHECK_EQ(newcomers->refused, NEWCOMERS); /* 200 MiB are more than the cap */
+    CHECK_EQ(ledger_tenant(&home), 0);
+    CHECK(ring_tenant(&home)->mem_peak <= NEWCOMERS_LIMIT);
+    ring_leave(&home);
+    end();
+    munmap(newcomers, sizeof(*newcomers));
+}
+
 int main(void)
 {
     TEST(test_to_the_byte);
@@ -629,6 +761,9 @@ int main(void)
     TEST(test_death_at_each_step);
     TEST(test_stopped_announcer);
     TEST(test_small_announcement);
+    TEST(test_alone_to_the_byte);
+    TEST(test_no_longer_alone);
+    TEST(test_newcomers);
     for (unit = 1; unit <= 512; unit *= 512) {
         TEST(test_one_of_two);
         TEST(test_both_of_two);
