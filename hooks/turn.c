@@ -191,8 +191,9 @@ static uint64_t turn_next(const struct gate *gate, uint64_t now, uint64_t end, u
  * looked for closely, since nothing tells of it in time. What that takes of a CPU is bounded. */
 static bool turn_may_watch(struct gate *gate, const struct turn *turn, uint64_t now)
 {
-    return gate_patience(gate) <= TURN_BRIEF_NS && now >= turn->watch_ns && meter_sure(gate) &&
-           meter_unmarked(gate) == 0 && closely_may(&ring_shared(gate->ring)->crowded_ns, now);
+    return gate_patience(gate) <= TURN_BRIEF_NS && now >= turn->watch_ns && meter_out(gate) > 0 &&
+           meter_sure(gate) && meter_unmarked(gate) == 0 &&
+           closely_may(&ring_shared(gate->ring)->crowded_ns, now);
 }
 
 /* Looks closely for the end of all work, while nothing new is submitted. */
