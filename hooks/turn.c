@@ -191,9 +191,8 @@ static uint64_t turn_next(const struct gate *gate, uint64_t now, uint64_t end, u
  * looked for closely, since nothing tells of it in time. What that takes of a CPU is bounded. */
 static bool turn_may_watch(struct gate *gate, const struct turn *turn, uint64_t now)
 {
-    return gate_patience(gate) <= TURN_BRIEF_NS && now >= turn->watch_ns && meter_out(gate) > 0 &&
-           meter_sure(gate) && meter_unmarked(gate) == 0 &&
-           closely_may(&ring_shared(gate->ring)->crowded_ns, now);
+    return gate_patience(gate) <= TURN_BRIEF_NS && now >= turn->watch_ns && meter_sure(gate) &&
+           meter_unmarked(gate) == 0 && closely_may(&ring_shared(gate->ring)->crowded_ns, now);
 }
 
 /* Looks closely for the end of all work, while nothing new is submitted. */
@@ -245,7 +244,7 @@ static uint64_t turn_hold(struct gate *gate, struct turn *turn, uint64_t token)
     ring_arm(ring, token, true);
     uint64_t until = meter_busy_until(gate);
     if (turn_may_watch(gate, turn, now) && closely_wake(&turn->closely, until) <= now &&
-        now < until + CLOSELY_AFTER_NS && !gate_inside(gate))
+        now < until + CLOSELY_AFTER_NS && !gate_inside(gate) && meter_out(gate) > 0)
         turn_watch(gate, turn, until);
     bool active = turn_active(gate, turn);
     if (active && gate->gang)
