@@ -8,7 +8,8 @@
  *   threads N COUNT                       COUNT calls in each of N threads at once; answered by the
  *                                         CPU time of all
  *   memory-threads N LIVE COUNT           the next, in each of N threads at once, each with LIVE of
- *                                         its own; answered by the CPU time of all
+ *                                         its own; answered by the CPU time of all, and the time
+ *                                         from the first one's start to the last one's end
  *   memory LIVE COUNT                     pairs of cuMemFree and cuMemAlloc, each on one of LIVE
  *                                         allocations picked at random
  *
@@ -103,6 +104,7 @@ struct call_thread {
     uint64_t count;
     unsigned live;
     uint64_t ns; /* of its CPU time */
+    uint64_t from_ns, to_ns;
 };
 
 static uint64_t call_cpu_time(void)
@@ -177,7 +179,9 @@ static void *call_memory_run(void *arg)
     CHECK_CU(call_pairs(&live, thread->count / 10)); /* what happens once, and cold caches */
     pthread_barrier_wait(thread->together);
     uint64_t start = call_cpu_time();
+    thread->from_ns = client_now();
     CUresult bad = call_pairs(&live, thread->count);
+    thread->to_ns = client_now();
     thread->ns = call_cpu_time() - start;
     CHECK_CU(bad);
     call_keep(&live, 0);
@@ -185,23 +189,27 @@ static void *call_memory_run(void *arg)
     return NULL;
 }
 
+/* The CPU time of all; *elapsed_ns, where the threads note it. */
 static uint64_t call_threads(const struct call *call, void *(*run)(void *), unsigned n,
-                             unsigned live, uint64_t count)
+                             unsigned live, uint64_t count, uint64_t *elapsed_ns)
 {
     static struct call_thread thread[CALL_THREADS_MAX];
     pthread_t id[CALL_THREADS_MAX];
     pthread_barrier_t together;
-    uint64_t ns = 0;
+    uint64_t ns = 0, from = UINT64_MAX, to = 0;
 
     CHECK(pthread_barrier_init(&together, NULL, n) == 0, "no barrier");
     for (unsigned i = 0; i < n; i++) {
-        thread[i] = (struct call_thread){call, &together, count, live, 0};
+        thread[i] = (struct call_thread){call, &together, count, live, 0, 0, 0};
         id[i] = client_thread(run, &thread[i]);
     }
     for (unsigned i = 0; i < n; i++) {
         client_thread_join(id[i]);
         ns += thread[i].ns;
+        from = thread[i].from_ns < from ? thread[i].from_ns : from;
+        to = thread[i].to_ns > to ? thread[i].to_ns : to;
     }
+    *elapsed_ns = to - from;
     pthread_barrier_destroy(&together);
     CHECK_CU(cuCtxSynchronize());
     return ns;
@@ -212,7 +220,7 @@ static void call_answer(struct call *call, const char *line)
     unsigned long long count, batch;
     unsigned live, threads;
     char way[16];
-    uint64_t ns;
+    uint64_t ns, elapsed = 0;
 
     if (sscanf(line, "launch %15s %llu %llu", way, &count, &batch) == 3) {
         CHECK(count && batch, "nothing to measure: %s", line);
@@ -222,17 +230,21 @@ static void call_answer(struct call *call, const char *line)
         ns = call_first(call);
     } else if (sscanf(line, "threads %u %llu", &threads, &count) == 2) {
         CHECK(threads && threads <= CALL_THREADS_MAX && count, "out of range: %s", line);
-        ns = call_threads(call, call_thread_run, threads, 0, count);
+        ns = call_threads(call, call_thread_run, threads, 0, count, &elapsed);
+        elapsed = 0;
     } else if (sscanf(line, "memory-threads %u %u %llu", &threads, &live, &count) == 3) {
         CHECK(threads && threads <= CALL_MEMORY_THREADS_MAX && live && count, "out of range: %s",
               line);
-        ns = call_threads(call, call_memory_run, threads, live, count);
+        ns = call_threads(call, call_memory_run, threads, live, count, &elapsed);
     } else {
         CHECK(sscanf(line, "memory %u %llu", &live, &count) == 2, "cannot read: %s", line);
         CHECK(live && live <= CALL_LIVE_MAX && count, "out of range: %s", line);
         ns = call_memory(&call->live, live, count);
     }
-    printf("%llu\n", (unsigned long long)ns);
+    printf("%llu", (unsigned long long)ns);
+    if (elapsed)
+        printf(" %llu", (unsigned long long)elapsed);
+    puts("");
     fflush(stdout);
 }
 
