@@ -529,6 +529,8 @@ static void gate_pass_in_turn(struct gate_pass *pass)
         uint64_t lease = atomic_load(&gate->lease);
         if (lease && (lease & ~GATE_SLOW) == atomic_load(gate->token) && gate_count_one(gate)) {
             pass->lease = lease;
+            if (atomic_load_explicit(&gate->synced_ns, memory_order_relaxed))
+                atomic_store(&gate->synced_ns, 0); /* said meanwhile; not to be believed later */
             if (atomic_load_explicit(&pass->mark->waits, memory_order_relaxed))
                 atomic_store(&pass->mark->waits, NULL); /* in the bound on run-ahead */
             if ((lease & GATE_SLOW) && !pass->overlaps && !pass->outside)

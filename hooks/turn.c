@@ -108,7 +108,11 @@ static bool turn_idle(struct gate *gate, struct turn *turn, uint64_t now)
     }
     if (!synced)
         atomic_store(&gate->synced_ns, now);
-    return true;
+    if (!gate_inside(gate) && gate_count(gate) == turn->launches)
+        return true;
+    atomic_store(&gate->synced_ns, 0); /* a submission has begun that may not have seen it */
+    turn->idle_ns = 0;
+    return false;
 }
 
 static uint64_t turn_lead(const struct gate *gate)

@@ -123,8 +123,6 @@
 #define RING_TOLD_SHARE 4
 /* How often a holder's lock is looked at although the kernel would tell of its death. */
 #define RING_ASK_NS (100 * CLOCK_MS)
-/* How often in a row a wait that news have ended does without a look at the holder. */
-#define RING_HEARD 8u
 /* How often the expected time of a pass may move on while one waits for it closely. */
 #define RING_CLOSE_TRIES 32u
 
@@ -542,10 +540,12 @@ void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint6
         ring_sleep(ring, token, news, look); /* W4 */
     if (!known && ring_noticed(ring, token))
         ring_told_period(watch, token, clock_now());
-    /* News are for who waits to look at; the holder is looked at when that was due, or was long
-     * not. */
-    else if (ring_news(ring) != news && watch->heard++ < RING_HEARD)
-        return;
+    /* News are for who waits to look at, the holder once that has not been for a while. */
+    else if (ring_news(ring) != news) {
+        watch->heard_ns = watch->heard_ns ? watch->heard_ns : now;
+        if (clock_now() < watch->heard_ns + RING_WATCH_NS)
+            return;
+    }
     ring_watch(ring, watch);
 }
 
@@ -972,7 +972,7 @@ bool ring_watch(struct ring *ring, struct ring_watch *watch)
 {
     uint64_t now = clock_now(), token = ring_token(ring);
     bool first = token != watch->token || watch->since_ns == 0;
-    watch->heard = 0;
+    watch->heard_ns = 0;
     if (first)
         ring_watch_afresh(watch, token, now);
     return ring_watch_holder(ring, watch, first, now) || first;

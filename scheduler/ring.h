@@ -41,11 +41,11 @@ struct ring_watch {
     uint64_t token;
     uint64_t since_ns; /* first look at this token */
     uint64_t last_ns;
-    uint64_t lost_ns; /* time in which the observer itself did not run */
-    uint64_t due_ns;  /* when the next look was meant to be; 0: within RING_WATCH_NS */
-    unsigned looks;   /* close ones in a row, none of them late */
-    unsigned heard;   /* waits that news have ended since the last look */
-    uint64_t told;    /* the turn whose holder was said to be dead, and since when */
+    uint64_t lost_ns;  /* time in which the observer itself did not run */
+    uint64_t due_ns;   /* when the next look was meant to be; 0: within RING_WATCH_NS */
+    unsigned looks;    /* close ones in a row, none of them late */
+    uint64_t heard_ns; /* waits that news have ended, without a look, since then; 0: none has */
+    uint64_t told;     /* the turn whose holder was said to be dead, and since when */
     uint64_t told_ns;
     uint64_t asked_ns; /* not before then need a holder's lock be looked at that has a notice */
 };
