@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,11 +280,11 @@ static int attach_gang_locked(struct gate *gate)
         free(gang);
         return rc;
     }
-    for (unsigned i = 0; i < guest.gates; i++)
-        if (guest.gate[i].gang) {
-            gang_sleep_with(gang, guest.gate[i].gang);
-            break;
-        }
+    const struct gang *other = NULL;
+    for (unsigned i = 0; i < guest.gates && !other; i++)
+        other = guest.gate[i].gang;
+    if (other)
+        gang_sleep_with(gang, other);
     gate->gang = gang;
     return 0;
 }
@@ -306,9 +307,17 @@ void attach_gang(struct gate *gate)
  * for: the calling thread joins it by itself. */
 void attach_used(struct gate *gate)
 {
-    if (!gate->ganged || atomic_exchange(&gate->used, true))
+    sigset_t all, before;
+    int error = errno, cancel;
+    if (!guest.turns || !gate->ganged || atomic_exchange(&gate->used, true))
         return;
+    sigfillset(&all); /* with the mutex held no handler may jump away or fork */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     attach_gang(gate);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_setcancelstate(cancel, NULL);
+    errno = error;
     ring_poke(ring_shared(gate->ring), gate->ring->slot);
 }
 

@@ -213,6 +213,7 @@ bool gate_must_be_slow(const struct gate *gate)
 static void gate_uncounted(struct gate *gate)
 {
     meter_blind(gate, true);
+    atomic_store(&gate->synced_ns, 0);
     atomic_store(&gate->queued_alone, true);
 }
 

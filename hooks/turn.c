@@ -223,6 +223,8 @@ static uint64_t turn_busy_look(struct gate *gate, struct turn *turn, uint64_t no
         return tick;
     if (until <= now || gate_inside(gate)) /* a thread submits just now: it needs the CPU more */
         return now + CLOSELY_AFTER_NS;
+    if (meter_out(gate) == 0) /* nothing to look closely for, and it may be done already */
+        return outside_any() ? tick : now + CLOSELY_AFTER_NS;
     uint64_t wake = closely_wake(&turn->closely, until);
     return wake <= now ? now : turn_sooner(wake, tick);
 }

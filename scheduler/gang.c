@@ -388,7 +388,7 @@ bool gang_barred(const struct gang *gang)
             continue;
         for (unsigned j = 0; j < CUSLICE_GANG_MEMBERS; j++)
             if (gang_in(&gang->shared->member[j], turn) &&
-                memcmp(gang->shared->member[j].uuid, member->uuid, sizeof member->uuid) > 0)
+                memcmp(gang->shared->member[j].uuid, member->uuid, sizeof member->uuid) >= 0)
                 return true;
     }
     return false;

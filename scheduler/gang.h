@@ -61,7 +61,8 @@ enum gang_step gang_look(struct gang *gang, bool wants, bool holds);
  */
 bool gang_crowded(const struct gang *gang);
 
-/* Whether one of them cannot have a part in this turn either: a ring after its own is held. */
+/* Whether one of them cannot come to have a part in this turn: its own ring, or one after it, is
+ * held. */
 bool gang_barred(const struct gang *gang);
 
 /* The open turn is to end, for all. */

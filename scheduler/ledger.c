@@ -196,10 +196,12 @@ static inline struct ledger_total ledger_total(const struct cuslice_slot *slot,
     return total;
 }
 
-/* Whether a process's cap refuses, given its own word. */
-static inline bool ledger_beyond(const struct cuslice_slot *me, uint64_t word, uint64_t limit)
+/* Whether a process's cap refuses. */
+static inline bool ledger_beyond(const struct cuslice_slot *me, uint64_t limit)
 {
-    return CUSLICE_BYTES_GRANTED(word) + CUSLICE_BYTES_ANNOUNCED(word) + atomic_load(&me->pending) +
+    uint64_t pending = atomic_load(&me->pending),
+             word = atomic_load(&me->bytes); /* in this order */
+    return CUSLICE_BYTES_GRANTED(word) + CUSLICE_BYTES_ANNOUNCED(word) + pending +
                atomic_load(&me->context_bytes) >
            limit;
 }
@@ -222,7 +224,7 @@ static inline __attribute__((always_inline)) bool ledger_quick(struct ring *ring
     if (!small)
         word = atomic_load(&me->bytes);
     if (__builtin_expect(all > atomic_load_explicit(&tenant->mem_limit, memory_order_relaxed) ||
-                             (all > limit && ledger_beyond(me, word, limit)) ||
+                             (all > limit && ledger_beyond(me, limit)) ||
                              total.words < word, /* damaged: the slow way adds with care */
                          0)) {
         atomic_fetch_sub(announced, up); /* L4 */
@@ -234,9 +236,11 @@ static inline __attribute__((always_inline)) bool ledger_quick(struct ring *ring
         atomic_fetch_sub(announced, up);
     ledger_peak(&me->peak, CUSLICE_BYTES_GRANTED(word));
     ledger_peak(&tenant->mem_peak, granted + bytes);
-    if (total.members == 1 && all + 2 * LEDGER_ROOM <= limit &&
-        all + 2 * LEDGER_ROOM <= atomic_load_explicit(&tenant->mem_limit, memory_order_relaxed))
-        atomic_store_explicit(&ring->roomy, true, memory_order_relaxed);
+    bool roomy =
+        total.members == 1 && all + 2 * LEDGER_ROOM <= limit &&
+        all + 2 * LEDGER_ROOM <= atomic_load_explicit(&tenant->mem_limit, memory_order_relaxed);
+    if (atomic_load_explicit(&ring->roomy, memory_order_relaxed) != roomy)
+        atomic_store_explicit(&ring->roomy, roomy, memory_order_relaxed);
     return true;
 }
 
@@ -331,17 +335,14 @@ static __attribute__((noinline)) int ledger_reserve_any(struct ring *ring, uint6
 
 /* ---- Alone, with plenty of room ---- */
 
-/* Whether this client's bit is the only one: among all words, and in one word. */
 static inline bool ledger_alone(const struct ring *ring, const struct cuslice_tenant *tenant)
 {
-    uint64_t mine = UINT64_C(1) << ring->slot % 64, all = 0, sum = 0;
+    uint64_t mine = UINT64_C(1) << ring->slot % 64, others = 0;
+    unsigned word = ring->slot / 64;
 #pragma GCC unroll 4
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++) {
-        uint64_t members = atomic_load(&tenant->members[w]);
-        all |= members;
-        sum += members;
-    }
-    return all == mine && sum == mine;
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        others |= atomic_load(&tenant->members[w]) ^ (w == word ? mine : 0);
+    return others == 0;
 }
 
 /* What R2 found was not as before: then it is as if R1 had been L1, or had not been. */
@@ -372,7 +373,9 @@ static inline int ledger_roomy(struct ring *ring, uint64_t bytes, enum ledger_ca
     struct cuslice_tenant *tenant = ring_tenant(ring);
     uint64_t word = atomic_fetch_add(&me->bytes, bytes) + bytes; /* R1 */
     uint64_t mine = CUSLICE_BYTES_GRANTED(word), all = mine + atomic_load(&me->context_bytes);
-    uint64_t need = all + CUSLICE_BYTES_ANNOUNCED(word) + atomic_load(&me->pending) + LEDGER_ROOM;
+    uint64_t pending = atomic_load(&me->pending), now = atomic_load(&me->bytes); /* in this order */
+    uint64_t need = CUSLICE_BYTES_GRANTED(now) + CUSLICE_BYTES_ANNOUNCED(now) + pending +
+                    (all - mine) + LEDGER_ROOM;
     if (__builtin_expect(!ledger_alone(ring, tenant) || /* R2 */
                              need > ledger_limit(ring) || need > ledger_process_limit(ring, tenant),
                          0))

@@ -530,7 +530,8 @@ void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint6
         return;
     }
     ring_rouse(ring);
-    uint64_t look = now + ring_watch_period(ring, watch, token, now);
+    uint64_t from = watch->heard_ns ? watch->heard_ns : now;
+    uint64_t look = from + ring_watch_period(ring, watch, token, now);
     watch->due_ns = look;
     bool known = ring_noticed(ring, token);
     look = look < deadline_ns ? look : deadline_ns;
