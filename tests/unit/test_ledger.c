@@ -10,7 +10,7 @@
 #include "room.h"
 
 static struct ring a, b, c;
-static uint64_t unit = 1; /* of what is raced for; small requests of whole grains go another way */
+static uint64_t unit = 1; /* of what is raced for; small ones, and large, go another way */
 static struct cuslice_segment *shared;
 
 static void begin(uint64_t limit)
@@ -437,13 +437,14 @@ static void *second_thread(void *arg)
 }
 
 /* The same within one process, whose threads share one slot. */
-static void test_one_of_two_threads(void)
+static void duel_of_threads(uint64_t limit, uint64_t process_limit)
 {
     pthread_t thread;
 
     duel = room_page(sizeof(*duel));
     duel->bytes[0] = duel->bytes[1] = 60 * unit;
-    begin(100 * unit);
+    begin(limit);
+    a.process_limit = process_limit;
     REQUIRE(pthread_create(&thread, NULL, second_thread, &a) == 0);
     duel_run(&a, 0);
     pthread_join(thread, NULL);
@@ -452,6 +453,16 @@ static void test_one_of_two_threads(void)
     CHECK_EQ(ledger_tenant(&b), 0);
     end();
     munmap(duel, sizeof(*duel));
+}
+
+static void test_one_of_two_threads(void)
+{
+    duel_of_threads(100 * unit, CUSLICE_NO_LIMIT);
+}
+
+static void test_one_of_two_threads_by_process(void)
+{
+    duel_of_threads(CUSLICE_NO_LIMIT, 100 * unit);
 }
 
 /* ---- Bytes that change hands while a third one sums ---- */
@@ -764,11 +775,12 @@ int main(void)
     TEST(test_alone_to_the_byte);
     TEST(test_no_longer_alone);
     TEST(test_newcomers);
-    for (unit = 1; unit <= 512; unit *= 512) {
+    for (unit = 1; unit <= 512 * 512; unit *= 512) {
         TEST(test_one_of_two);
         TEST(test_both_of_two);
         TEST(test_one_of_two_stumbling);
         TEST(test_one_of_two_threads);
+        TEST(test_one_of_two_threads_by_process);
         TEST(test_moving_bytes_are_not_counted_twice);
         TEST(test_many_threads_in_two_processes);
     }
