@@ -32,6 +32,7 @@
 #include "futex.h"
 #include "mapfile.h"
 #include "notice.h"
+#include "place.h"
 #include "ring.h"
 
 #define DEATH_WAIT_NS (10 * CLOCK_S)
@@ -58,21 +59,6 @@ struct death {
     struct ring ring;
 };
 
-static void death_fail(const char *what, int error)
-{
-    fprintf(stderr, "death: %s: %s\n", what, strerror(error));
-    exit(1);
-}
-
-static void death_pin(unsigned cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
-        death_fail("sched_setaffinity", errno);
-}
-
 static void death_join(struct death *d, const char *name)
 {
     struct segment_spec device = {.uuid = {1},
@@ -86,7 +72,7 @@ static void death_join(struct death *d, const char *name)
     snprintf(tenant.display, sizeof tenant.display, "%s", name);
     int rc = ring_join(&d->ring, d->directory, &device, &tenant);
     if (rc < 0)
-        death_fail("ring_join", -rc);
+        place_fail("death", "ring_join", -rc);
 }
 
 static void death_take(struct death *d)
@@ -100,7 +86,7 @@ static void death_take(struct death *d)
             break;
         ring_wait(&d->ring, news, &watch, end);
         if (clock_now() > end)
-            death_fail("the token", ETIMEDOUT);
+            place_fail("death", "the token", ETIMEDOUT);
     }
     ring_claim(&d->ring, token);
     ring_arm(&d->ring, token, true);
@@ -110,7 +96,7 @@ static int death_open(const struct death *d)
 {
     int fd = open(d->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, 4096) != 0)
-        death_fail(d->lock, errno);
+        place_fail("death", d->lock, errno);
     return fd;
 }
 
@@ -121,7 +107,7 @@ static void death_hold_lock(const struct death *d)
 {
     int fd = death_open(d);
     if (mapfile_lock(fd, 0) < 0 || !mapfile_map(fd, 4096, NULL))
-        death_fail("the lock", EAGAIN);
+        place_fail("death", "the lock", EAGAIN);
     close(fd);
 }
 
@@ -134,7 +120,7 @@ static void death_hold_robust(const struct death *d)
     head.futex_offset = (char *)&d->shared->word - (char *)&node;
     atomic_store(&d->shared->word, (uint32_t)syscall(SYS_gettid) | FUTEX_WAITERS);
     if (syscall(SYS_set_robust_list, &head, sizeof head) != 0)
-        death_fail("set_robust_list", errno);
+        place_fail("death", "set_robust_list", errno);
 }
 
 static void *death_keeper(void *arg)
@@ -143,7 +129,7 @@ static void *death_keeper(void *arg)
     if (d->way == DEATH_RING) {
         int rc = notice_begin();
         if (rc < 0)
-            death_fail("notice_begin", -rc);
+            place_fail("death", "notice_begin", -rc);
         notice_add(&d->ring);
     }
     if (d->way == DEATH_ROBUST)
@@ -158,9 +144,9 @@ static void death_holder(struct death *d)
 {
     pthread_t keeper;
     char *memory = d->bytes ? malloc(d->bytes) : NULL;
-    death_pin(d->cpu[0]);
+    place_pin("death", d->cpu[0]);
     if (d->bytes && !memory)
-        death_fail("memory", ENOMEM);
+        place_fail("death", "memory", ENOMEM);
     for (size_t i = 0; i < d->bytes; i += 4096)
         ((volatile char *)memory)[i] = 1;
     if (d->way == DEATH_RING || d->way == DEATH_LOOKS) {
@@ -171,7 +157,7 @@ static void death_holder(struct death *d)
         death_hold_lock(d);
     int rc = pthread_create(&keeper, NULL, death_keeper, d);
     if (rc != 0)
-        death_fail("pthread_create", rc);
+        place_fail("death", "pthread_create", rc);
     for (;;)
         pause();
 }
@@ -183,7 +169,7 @@ static void death_await_lock(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     if (fcntl(fd, F_OFD_SETLKW, &lock) != 0)
-        death_fail("F_OFD_SETLKW", errno);
+        place_fail("death", "F_OFD_SETLKW", errno);
 }
 
 static void death_await_robust(const struct death *d)
@@ -192,7 +178,7 @@ static void death_await_robust(const struct death *d)
     for (uint32_t seen; !((seen = atomic_load(&d->shared->word)) & FUTEX_OWNER_DIED);) {
         futex_wait(&d->shared->word, seen, end);
         if (clock_now() > end)
-            death_fail("the robust futex", ETIMEDOUT);
+            place_fail("death", "the robust futex", ETIMEDOUT);
     }
 }
 
@@ -200,7 +186,7 @@ static void death_waiter(struct death *d)
 {
     bool ring = d->way == DEATH_RING || d->way == DEATH_LOOKS;
     int fd = death_open(d);
-    death_pin(d->cpu[1]);
+    place_pin("death", d->cpu[1]);
     if (ring)
         death_join(d, "waiter");
     atomic_store(&d->shared->ready, 2);
@@ -229,7 +215,7 @@ static void death_await_ready(const struct death *d, uint32_t value)
     for (uint64_t end = clock_after(DEATH_WAIT_NS); atomic_load(&d->shared->ready) != value;) {
         death_sleep(CLOCK_MS / 10);
         if (clock_now() > end)
-            death_fail("the other process", ETIMEDOUT);
+            place_fail("death", "the other process", ETIMEDOUT);
     }
 }
 
@@ -237,7 +223,7 @@ static pid_t death_start(struct death *d, void body(struct death *), uint32_t re
 {
     pid_t child = fork();
     if (child < 0)
-        death_fail("fork", errno);
+        place_fail("death", "fork", errno);
     if (child == 0) {
         body(d);
         _exit(0);
@@ -257,9 +243,9 @@ static uint64_t death_once(struct death *d, enum death_way way, uint64_t phase_n
     uint64_t killed = clock_now();
     kill(holder, SIGKILL);
     if (waitpid(waiter, &status, 0) != waiter || status != 0)
-        death_fail("the waiter", ECHILD);
+        place_fail("death", "the waiter", ECHILD);
     if (waitpid(holder, &status, 0) != holder || !WIFSIGNALED(status))
-        death_fail("the holder", ECHILD);
+        place_fail("death", "the holder", ECHILD);
     return atomic_load(&d->shared->got_ns) - killed;
 }
 
@@ -279,7 +265,7 @@ int main(int count, char **words)
     d.shared =
         mmap(NULL, sizeof *d.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (d.shared == MAP_FAILED)
-        death_fail("mmap", errno);
+        place_fail("death", "mmap", errno);
     clock_init();
     for (int n = 0; n < times; n++)
         for (enum death_way way = 0; way < DEATH_WAYS; way++) {

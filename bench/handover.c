@@ -23,6 +23,7 @@
 #include "clock.h"
 #include "futex.h"
 #include "notice.h"
+#include "place.h"
 #include "ring.h"
 
 #define HANDOVER_WAIT_NS (10 * CLOCK_S)
@@ -54,21 +55,6 @@ struct handover {
     uint64_t work_ns;
 };
 
-static void handover_fail(const char *what, int error)
-{
-    fprintf(stderr, "handover: %s: %s\n", what, strerror(error));
-    exit(1);
-}
-
-static void handover_pin(unsigned cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
-        handover_fail("sched_setaffinity", errno);
-}
-
 static void handover_join(struct handover *h, const char *directory)
 {
     struct segment_spec device = {.uuid = {1},
@@ -82,7 +68,7 @@ static void handover_join(struct handover *h, const char *directory)
     snprintf(tenant.display, sizeof tenant.display, "bench-%u", h->me % CUSLICE_TENANTS);
     int rc = ring_join(&h->ring, directory, &device, &tenant);
     if (rc < 0)
-        handover_fail("ring_join", -rc);
+        place_fail("handover", "ring_join", -rc);
     if (notice_begin() == 0) /* what a keeper does: it must cost those who wait nothing */
         notice_add(&h->ring);
 }
@@ -120,7 +106,7 @@ static void handover_meet(struct handover *h)
     }
     while (atomic_load(&shared->all_met) < h->met) {
         if (clock_now() > end)
-            handover_fail("the other processes", ETIMEDOUT);
+            place_fail("handover", "the other processes", ETIMEDOUT);
         futex_wait(&shared->all_met, h->met - 1, end);
     }
 }
@@ -139,7 +125,7 @@ static uint64_t handover_take(struct handover *h)
             break;
         ring_wait(&h->ring, news, &watch, end);
         if (clock_now() > end)
-            handover_fail("the token", ETIMEDOUT);
+            place_fail("handover", "the token", ETIMEDOUT);
     }
     ring_claim(&h->ring, token);
     return token;
@@ -153,7 +139,7 @@ static void handover_await_waiter(struct handover *h, uint32_t all_turns)
     while (!ring_wanted(&h->ring) &&
            atomic_load(&h->shared->turns[HANDOVER_RING]) - h->mine < (h->clients - 1) * all_turns) {
         if (clock_now() > end)
-            handover_fail("a waiter", ETIMEDOUT);
+            place_fail("handover", "a waiter", ETIMEDOUT);
         sched_yield();
     }
 }
@@ -170,7 +156,7 @@ static void handover_turn_ring(struct handover *h, uint32_t all_turns)
     atomic_store(&h->shared->passed_ns, clock_now());
     int rc = ring_pass(&h->ring, &token, false);
     if (rc != 0)
-        handover_fail("ring_pass", rc < 0 ? -rc : EPROTO);
+        place_fail("handover", "ring_pass", rc < 0 ? -rc : EPROTO);
 }
 
 /* ---- By a bare word -----------------------------------------------------------------------------
@@ -184,7 +170,7 @@ static void handover_turn_futex(struct handover *h)
     while (!atomic_load(mine)) {
         futex_wait(mine, 0, end);
         if (clock_now() > end)
-            handover_fail("the futex word", ETIMEDOUT);
+            place_fail("handover", "the futex word", ETIMEDOUT);
     }
     handover_note(h, HANDOVER_FUTEX);
     handover_work(h);
@@ -215,7 +201,7 @@ static void handover_phase(struct handover *h, enum handover_way way, uint32_t a
 
 static void handover_run(struct handover *h, const char *directory)
 {
-    handover_pin(h->cpu[h->me % 2]);
+    place_pin("handover", h->cpu[h->me % 2]);
     handover_join(h, directory);
     for (unsigned i = 0; i < h->rounds; i++) {
         handover_phase(h, HANDOVER_RING, (i + 1) * h->count);
@@ -240,7 +226,7 @@ static void handover_all(struct handover *h, const char *directory)
         h->me = i;
         child = fork();
         if (child < 0)
-            handover_fail("fork", errno);
+            place_fail("handover", "fork", errno);
     }
     if (child > 0)
         h->me = 0;
@@ -249,7 +235,7 @@ static void handover_all(struct handover *h, const char *directory)
         exit(0);
     for (int status; wait(&status) > 0;)
         if (status != 0)
-            handover_fail("another process", ECHILD);
+            place_fail("handover", "another process", ECHILD);
     handover_print(h, HANDOVER_RING, "ring");
     handover_print(h, HANDOVER_FUTEX, "futex");
 }
@@ -259,7 +245,7 @@ static void handover_share(struct handover *h)
     size_t bytes = sizeof *h->shared + 2 * sizeof(uint64_t) * handover_room(h);
     h->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (h->shared == MAP_FAILED)
-        handover_fail("mmap", errno);
+        place_fail("handover", "mmap", errno);
     h->shared->turn[0] = 1;
 }
 
@@ -277,7 +263,7 @@ int main(int count, char **words)
     h.work_ns = (uint64_t)atoi(words[6]) * CLOCK_US;
     h.clients = count > 7 ? (unsigned)atoi(words[7]) : 2;
     if (h.clients < 2 || h.clients > CUSLICE_SLOTS || h.count < 3)
-        handover_fail("CLIENTS or COUNT", EINVAL);
+        place_fail("handover", "CLIENTS or COUNT", EINVAL);
     clock_init();
     handover_share(&h);
     handover_all(&h, words[1]);

@@ -19,6 +19,7 @@
 
 #include "clock.h"
 #include "futex.h"
+#include "place.h"
 
 #define WAKE_WAIT_NS (10 * CLOCK_S)
 
@@ -26,27 +27,12 @@ struct wake_word {
     _Alignas(64) _Atomic uint32_t word;
 };
 
-static void wake_fail(const char *what, int error)
-{
-    fprintf(stderr, "wake: %s: %s\n", what, strerror(error));
-    exit(1);
-}
-
-static void wake_pin(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
-        wake_fail("sched_setaffinity", errno);
-}
-
 static void wake_await(_Atomic uint32_t *word, uint32_t before)
 {
     uint64_t end = clock_after(WAKE_WAIT_NS);
     while (atomic_load(word) == before) {
         if (clock_now() > end)
-            wake_fail("the other process", ETIMEDOUT);
+            place_fail("wake", "the other process", ETIMEDOUT);
         futex_wait(word, before, end);
     }
 }
@@ -88,11 +74,11 @@ int main(int count, char **words)
     struct wake_word *word =
         mmap(NULL, 2 * sizeof *word, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (word == MAP_FAILED)
-        wake_fail("mmap", errno);
+        place_fail("wake", "mmap", errno);
     pid_t child = fork();
     if (child < 0)
-        wake_fail("fork", errno);
-    wake_pin(atoi(words[child ? 1 : 2]));
+        place_fail("wake", "fork", errno);
+    place_pin("wake", (unsigned)atoi(words[child ? 1 : 2]));
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         wake_answer(word, (uint32_t)atoi(words[3]));
@@ -100,6 +86,6 @@ int main(int count, char **words)
     }
     wake_ask(word, (uint32_t)atoi(words[3]), atol(words[4]));
     if (waitpid(child, &status, 0) < 0 || status != 0)
-        wake_fail("the other process", ECHILD);
+        place_fail("wake", "the other process", ECHILD);
     return 0;
 }
