@@ -12,6 +12,7 @@
 #include "footprint.h"
 #include "gate.h"
 #include "graphs.h"
+#include "kind.h"
 #include "outside.h"
 #include "oversubscribe.h"
 #include "pairs.h"
@@ -37,7 +38,7 @@
     CUresult function(PAIRS_DECLARE(__VA_ARGS__)) \
     { \
         FAST_UNWIND(); \
-        struct gate_pass pass = {.here = HERE}; \
+        struct gate_pass pass = {.here = HERE, .kind = KIND(name, __VA_ARGS__)}; \
         gate_enter_slow(&pass, stream_, flavour); \
         CUresult rc = real.name(PAIRS_PASS(__VA_ARGS__)); \
         gate_leave_slow(&pass, rc); \

@@ -552,6 +552,7 @@ void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread)
     int error = errno, cancel;
     struct gate_slow outer = gate_slow_mine;
     *pass = (struct gate_pass){.here = pass->here,
+                               .kind = pass->kind,
                                .stream = streams_key(stream, per_thread),
                                .overlaps = gate_overlaps_mine};
     gate_overlaps_mine = false;

@@ -88,6 +88,7 @@ enum gate_look { GATE_WAIT, GATE_AGAIN, GATE_OPEN };
 /* One passage by the slow way. */
 struct gate_pass {
     uintptr_t here;  /* set by the hook: its place on the stack, above what the driver will use */
+    uint64_t kind;   /* set by the hook: tells submissions that last alike (kind.h) */
     uintptr_t outer; /* the mark of the submission that this one is made inside of */
     struct gate_mark *mark;
     struct gate *gate; /* NULL: passes freely */
@@ -177,8 +178,8 @@ static inline void gate_leave(struct gate_mark *mark, uintptr_t outer)
 }
 
 /* The slow way: waits for the token, for room under the bound on run-ahead, sorts out captures and
- * devices. Afterwards work may be submitted, until gate_leave_slow. Only pass->here is set before.
- * Blocking while another client holds the GPU. */
+ * devices. Afterwards work may be submitted, until gate_leave_slow. Of `pass` only here and kind
+ * are set before. Blocking while another client holds the GPU. */
 void gate_enter_slow(struct gate_pass *pass, CUstream stream, bool per_thread);
 void gate_leave_slow(struct gate_pass *pass, CUresult rc);
 

@@ -6,10 +6,13 @@
  * the GPU does not run dry while a thread wakes up.
  *
  * When work will end is computed, not observed: `begun_ns` is when the oldest launch that is out
- * has begun, and each stream's launches have a learnt length. A look that comes late learns nothing
- * about the time: the end was where it was expected, unless a look in between has said otherwise.
- * Lengths are learnt from the time between two markers, as the GPU noted it, if the GPU did not
- * pause in between, which is known when the first was not done yet after the second was recorded.
+ * has begun, and each kind of launch (kind.h) has a learnt length, in its stream or else in any. A
+ * look that comes late learns nothing about the time: the end was where it was expected, unless a
+ * look in between has said otherwise. Lengths are learnt from the time between two markers, as the
+ * GPU noted it, if the GPU did not pause in between, which is known when the first was not done yet
+ * after the second was recorded, and if what is between them is of one kind. A launch of a kind
+ * that was never seen waits until its stream is empty, and has a marker of its own. So one long
+ * kernel is queued behind any number of short ones, and nothing behind it.
  *
  * A program may queue work that waits for what the same thread does later; then no waiting here
  * helps. So the wait ends 10 ms after the work should have, the launch passes and is counted; the
@@ -27,6 +30,7 @@
 #include "closely.h"
 #include "contexts.h"
 #include "gate.h"
+#include "kind.h"
 #include "outside.h"
 #include "own.h"
 #include "real.h"
@@ -47,6 +51,10 @@
 #define METER_PROOFS 2u
 /* So many launches in a row to one stream tell that there is but one. */
 #define METER_STREAK 64u
+/* No marker stands for more launches. */
+#define METER_MOST 250u
+/* What several launches may take longer or shorter than they should, besides half of it. */
+#define METER_DOUBT_NS (20 * CLOCK_US)
 /* So many launches in a row that the program has waited for tell that it will for the next. */
 #define METER_STEPS 8u
 #define METER_NAP_LEAST_NS (20 * CLOCK_US)
@@ -99,9 +107,34 @@ static struct meter_stream *meter_stream(struct meter *meter, uintptr_t key)
     return stream;
 }
 
-static uint64_t meter_unit(const struct meter *meter, const struct meter_stream *stream)
+/* ---- Kinds ---- */
+
+/* A kind in one stream: the same function may have more to do there than elsewhere. */
+static uint64_t meter_kind_in(uint64_t kind, uintptr_t key)
 {
-    return stream && stream->unit_ns ? stream->unit_ns : meter->unit_ns;
+    return kind_spread(kind ^ key) | 1;
+}
+
+/* Where this kind is, or would be put in place of another. */
+static unsigned meter_place_of(const struct meter *meter, uint64_t kind)
+{
+    unsigned first = (unsigned)(kind >> 8) % METER_KINDS & ~(METER_WAYS - 1), i = 0;
+    while (i < METER_WAYS && meter->kind[first + i].kind && meter->kind[first + i].kind != kind)
+        i++;
+    return first + (i < METER_WAYS ? i : (unsigned)(meter->number % METER_WAYS));
+}
+
+static uint64_t meter_kind_ns(const struct meter *meter, uint64_t kind)
+{
+    const struct meter_kind *place = &meter->kind[meter_place_of(meter, kind)];
+    return place->kind == kind ? place->unit_ns : 0;
+}
+
+/* What a launch of this kind takes in this stream; 0: not known. */
+static uint64_t meter_known(const struct meter *meter, uint64_t kind, uintptr_t key)
+{
+    uint64_t here = meter_kind_ns(meter, meter_kind_in(kind, key));
+    return here ? here : meter_kind_ns(meter, kind);
 }
 
 /* ---- When work will end ---- */
@@ -149,11 +182,11 @@ static uint64_t meter_nap_length(const struct meter *meter, uint64_t ns)
                                      : nap;
 }
 
-/* How long a launch into the stream should wait now; 0: not at all. */
-static uint64_t meter_excess(const struct meter *meter, const struct meter_stream *stream,
-                             uint64_t bound, uint64_t slice_end, uint64_t now)
+/* How long a launch of this kind into the stream should wait now; 0: not at all. */
+static uint64_t meter_excess(struct meter *meter, uint64_t kind, uintptr_t key, uint64_t bound,
+                             uint64_t slice_end, uint64_t now)
 {
-    uint64_t own = meter_unit(meter, stream), end = meter_end(meter, now), left = end - now;
+    uint64_t end = meter_end(meter, now), left = end - now;
     bool full = meter->mixed && meter->count >= METER_MARKERS - 1;
     if (meter->relaxed)
         return 0;
@@ -164,10 +197,11 @@ static uint64_t meter_excess(const struct meter *meter, const struct meter_strea
     if (meter->out == 0)
         return 0;
     bool unknowable = meter->count == 0 && left == 0;
-    bool unknown = !stream || stream->unit_ns == 0;
-    if (unknowable || (unknown && !full && left <= bound && (!stream || stream->out == 0)))
+    uint64_t own = meter_known(meter, kind, key);
+    const struct meter_stream *stream = own ? NULL : meter_find(meter, key);
+    if (unknowable || (own == 0 && !full && left <= bound && (!stream || stream->out == 0)))
         return 0;
-    if (full || unknown)
+    if (full || own == 0)
         return METER_NAP_LEAST_NS;
     if (left + own <= bound || left <= METER_EARLY_NS)
         return 0;
@@ -186,13 +220,32 @@ static uint64_t meter_mean(uint64_t mean, uint64_t sample, bool exact)
     return sample < mean ? (mean + 3 * sample) / 4 : (15 * mean + sample) / 16;
 }
 
-static void meter_learn_unit(struct meter *meter, uintptr_t key, uint64_t unit, bool exact)
+static void meter_learn_kind(struct meter *meter, uint64_t kind, uint64_t unit, bool exact)
 {
-    struct meter_stream *stream = meter_find(meter, key);
+    struct meter_kind *place = &meter->kind[meter_place_of(meter, kind)];
+    if (place->kind != kind)
+        *place = (struct meter_kind){.kind = kind};
+    place->unit_ns = meter_mean(place->unit_ns, unit, exact);
+}
+
+static void meter_learn_unit(struct meter *meter, uint64_t kind, uintptr_t key, uint64_t unit,
+                             bool exact)
+{
     unit = unit ? unit : 1;
     meter->unit_ns = meter_mean(meter->unit_ns, unit, exact);
-    if (stream)
-        stream->unit_ns = meter_mean(stream->unit_ns, unit, exact);
+    if (kind == 0)
+        return;
+    meter_learn_kind(meter, kind, unit, exact);
+    meter_learn_kind(meter, meter_kind_in(kind, key), unit, exact);
+}
+
+/* Launches of several kinds whose sum is not what is known of them: one lasts longer now, or
+ * shorter. */
+static void meter_doubt(struct meter *meter, const struct meter_marker *marker, uint64_t took)
+{
+    if (marker->kind == 0 && (took > marker->work_ns + marker->work_ns / 2 + METER_DOUBT_NS ||
+                              marker->work_ns > took + took / 2 + METER_DOUBT_NS))
+        meter->doubt = METER_STREAK;
 }
 
 /* A marker is done; `took` is what the GPU says that lasted, 0 when it is not known. What is found
@@ -206,8 +259,10 @@ static void meter_learn(struct meter *meter, const struct meter_marker *marker, 
     if (let_through)
         meter->proofs = waited_for ? meter->proofs + (meter->proofs < METER_PROOFS) : 0;
     if (marker->launches && !waited_for && (took || (!again && now > from)))
-        meter_learn_unit(meter, marker->stream, (took ? took : now - from) / marker->launches,
-                         took != 0);
+        meter_learn_unit(meter, marker->kind, marker->stream,
+                         (took ? took : now - from) / marker->launches, took != 0);
+    if (took)
+        meter_doubt(meter, marker, took);
     meter->done_ns = now;
     meter->relenting = false;
     meter->relaxed = false;
@@ -355,13 +410,13 @@ static void meter_give_up(struct gate *gate)
 
 /* One look: how long to sleep before the next (0: pass), and when to give up, which moves on as
  * long as work gets done. */
-static uint64_t meter_look(struct gate *gate, uintptr_t key, uint64_t *give_up, uint64_t *done)
+static uint64_t meter_look(struct gate *gate, uint64_t kind, uintptr_t key, uint64_t *give_up,
+                           uint64_t *done)
 {
     struct meter *meter = &gate->meter;
     uint64_t now = clock_now(), bound = meter_bound(gate), slice_end = meter_slice_end(gate);
     lock_take(&meter->lock);
-    uint64_t nap =
-        gate_counts(gate) ? 0 : meter_excess(meter, meter_find(meter, key), bound, slice_end, now);
+    uint64_t nap = gate_counts(gate) ? 0 : meter_excess(meter, kind, key, bound, slice_end, now);
     if (*give_up == 0 || meter->done_ns != *done) {
         *done = meter->done_ns;
         /* In a drain that is stuck its expected end means nothing; and the gate closes again soon.
@@ -400,7 +455,7 @@ void meter_before(struct gate *gate, const struct gate_pass *pass)
     if (meter->relaxed)
         meter_collect(meter);
     for (;;) {
-        uint64_t nap = meter_look(gate, key, &give_up, &done);
+        uint64_t nap = meter_look(gate, pass->kind, key, &give_up, &done);
         if (nap == 0)
             return;
         if (!(atomic_load(&gate->lease) & GATE_SLOW))
@@ -416,11 +471,12 @@ void meter_before(struct gate *gate, const struct gate_pass *pass)
     }
 }
 
-/* Counts a launch. */
-static struct meter_stream *meter_count(struct meter *meter, uintptr_t key, uint64_t now)
+/* Counts a launch, which takes so long; 0: not known. */
+static struct meter_stream *meter_count(struct meter *meter, uint64_t kind, uintptr_t key,
+                                        uint64_t known, uint64_t now)
 {
     struct meter_stream *stream = meter_stream(meter, key);
-    uint64_t unit = meter_unit(meter, stream);
+    uint64_t unit = known ? known : meter->unit_ns;
     if (key != meter->last) {
         meter->last = key;
         meter->streak = 0;
@@ -435,6 +491,8 @@ static struct meter_stream *meter_count(struct meter *meter, uintptr_t key, uint
         meter->only = meter->mixed ? meter->only : key;
     }
     meter->mixed |= key != meter->only;
+    meter->tail_kind = meter->unmarked == 0 || meter->tail_kind == kind ? kind : 0;
+    meter->doubt -= meter->doubt > 0;
     meter->out++;
     meter->total++;
     meter->unmarked++;
@@ -453,19 +511,18 @@ static bool meter_step(const struct gate *gate)
     return meter->out == 1 && meter->steps >= METER_STEPS && !ring_wanted(gate->ring);
 }
 
-/* How many launches a marker stands for. */
-static unsigned meter_every(struct gate *gate, const struct meter_stream *stream, uint64_t bound)
+/* Whether a marker goes behind the launch that was counted last: of a kind that is not known, and
+ * where there is more than one stream, behind each; else where a quarter of the bound is unmarked.
+ */
+static bool meter_due(struct gate *gate, uint64_t known, uint64_t bound)
 {
     struct meter *meter = &gate->meter;
-    uint64_t unit = meter_unit(meter, stream);
-    if (guest.captures || meter->mixed || outside_any() || unit == 0)
-        return 1;
+    if (guest.captures || meter->mixed || outside_any() || meter->doubt || known == 0)
+        return true;
     if (meter_step(gate))
-        return 2;
-    if (meter->streak++ < METER_STREAK)
-        return 1;
-    uint64_t every = (bound / unit + 3) / 4;
-    return every < 250 ? (unsigned)every : 250;
+        return meter->unmarked >= 2;
+    return meter->streak++ < METER_STREAK || 4 * meter->tail_ns >= bound ||
+           meter->unmarked >= METER_MOST;
 }
 
 /* A marker on its way: its place, and the event of the marker in front, if that can be asked. */
@@ -490,6 +547,7 @@ static struct meter_place meter_take_place(struct meter *meter, uintptr_t key,
     place.number = ++meter->number;
     *place.marker = (struct meter_marker){.number = place.number,
                                           .stream = key,
+                                          .kind = meter->tail_kind,
                                           .recorded_ns = clock_now(),
                                           .work_ns = meter->tail_ns,
                                           .launches = meter->unmarked};
@@ -538,9 +596,10 @@ void meter_after(struct gate *gate, const struct gate_pass *pass)
     uint64_t bound = meter_bound(gate);
     struct meter_place place = {0};
     lock_take(&meter->lock);
-    struct meter_stream *stream = meter_count(meter, key, clock_now());
+    uint64_t known = meter_known(meter, pass->kind, key);
+    struct meter_stream *stream = meter_count(meter, pass->kind, key, known, clock_now());
     stream->overlaps |= pass->overlaps;
-    if (meter->unmarked >= meter_every(gate, stream, bound) && !stream->overlaps)
+    if (!stream->overlaps && meter_due(gate, known, bound))
         place = meter_take_place(meter, key, pass->context);
     lock_put(&meter->lock);
     if (place.marker)
@@ -584,7 +643,8 @@ static void meter_reset(struct meter *meter, uint64_t now)
 static void meter_learn_all(struct meter *meter, uint64_t now)
 {
     if (meter->out && meter->count == 0 && !meter->mixed && now > meter->begun_ns)
-        meter_learn_unit(meter, meter->only, (now - meter->begun_ns) / meter->out, false);
+        meter_learn_unit(meter, meter->tail_kind, meter->only, (now - meter->begun_ns) / meter->out,
+                         false);
 }
 
 void meter_clear(struct gate *gate)

@@ -16,6 +16,8 @@
 
 #define METER_MARKERS 32u
 #define METER_STREAMS 32u
+#define METER_KINDS 2048u
+#define METER_WAYS 4u /* places that a kind may have: a cache line */
 
 struct gate;
 struct context;
@@ -26,6 +28,7 @@ struct meter_marker {
     CUevent event;
     struct context *context;
     uintptr_t stream;
+    uint64_t kind;   /* of all its launches; 0 = they are not alike */
     uint64_t number; /* counts markers; tells a reused place from its predecessor */
     uint64_t recorded_ns;
     uint64_t work_ns;  /* what its launches take, as estimated */
@@ -36,12 +39,17 @@ struct meter_marker {
 
 /* What is known of one stream. */
 struct meter_stream {
-    uintptr_t key;    /* 0 = free */
-    uint64_t unit_ns; /* what one launch takes, as learnt; 0 = not known */
-    unsigned out;     /* launches not known to be done */
-    bool overlaps;    /* some launch asked to overlap with the one before it: no marker goes behind
+    uintptr_t key; /* 0 = free */
+    unsigned out;  /* launches not known to be done */
+    bool overlaps; /* some launch asked to overlap with the one before it: no marker goes behind
                          a launch, since the next may be such a one */
-    uint64_t used;    /* meter.total at the last launch: the one longest unused is given up first */
+    uint64_t used; /* meter.total at the last launch: the one longest unused is given up first */
+};
+
+/* What a launch of one kind takes, as learnt. */
+struct meter_kind {
+    uint64_t kind; /* 0 = free */
+    uint64_t unit_ns;
 };
 
 /* Zero-initialised. The lock covers everything below and no driver call. */
@@ -66,14 +74,17 @@ struct meter {
     uintptr_t only;     /* the one stream used since all was done */
     uintptr_t last;     /* the stream of the last launch */
     unsigned streak;    /* launches in a row to it */
-    bool mixed;         /* more than one was */
-    unsigned steps;     /* launches in a row that the program waited for before the next one */
-    uint64_t given_up;  /* the last marker when a launch last waited in vain */
+    uint64_t tail_kind; /* of the unmarked ones; 0 = they are not alike */
+    unsigned doubt; /* so many launches more are marked each: one of known length lasted longer */
+    bool mixed;     /* more than one was */
+    unsigned steps; /* launches in a row that the program waited for before the next one */
+    uint64_t given_up; /* the last marker when a launch last waited in vain */
     uint64_t given_up_ns;
     unsigned proofs;      /* in a row, that kernels of this program wait for its threads */
     _Atomic bool blind;   /* work may be on the GPU that no marker tells of */
     bool relenting;       /* a drain waits for threads at the gate: they wait less here */
     _Atomic bool relaxed; /* no bound until something is seen done; read without the lock */
+    _Alignas(64) struct meter_kind kind[METER_KINDS];
 };
 
 /* Before a launch: waits until the bound, and what is left of the slice, have room for it. Bounded

@@ -1,7 +1,7 @@
 /*
  * pairs: turns a row's `type, name, type, name, ...` into a parameter list (PAIRS_DECLARE) or
  * an argument list (PAIRS_PASS), or the bits of those that are at most four bytes wide, the first
- * parameter's lowest (PAIRS_NARROW).
+ * parameter's lowest (PAIRS_NARROW), or a macro's text for each (PAIRS_EACH).
  * Up to twelve parameters, which is one more than any driver function in hooks.def has.
  */
 #ifndef CUSLICE_HOOKS_PAIRS_H
@@ -46,6 +46,19 @@
 #define PAIRS_N11(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N10(__VA_ARGS__) << 1)
 #define PAIRS_N12(t, n, ...) ((sizeof(t) <= 4) | PAIRS_N11(__VA_ARGS__) << 1)
 
+#define PAIRS_E1(f, t, n) f(t, n)
+#define PAIRS_E2(f, t, n, ...) f(t, n) PAIRS_E1(f, __VA_ARGS__)
+#define PAIRS_E3(f, t, n, ...) f(t, n) PAIRS_E2(f, __VA_ARGS__)
+#define PAIRS_E4(f, t, n, ...) f(t, n) PAIRS_E3(f, __VA_ARGS__)
+#define PAIRS_E5(f, t, n, ...) f(t, n) PAIRS_E4(f, __VA_ARGS__)
+#define PAIRS_E6(f, t, n, ...) f(t, n) PAIRS_E5(f, __VA_ARGS__)
+#define PAIRS_E7(f, t, n, ...) f(t, n) PAIRS_E6(f, __VA_ARGS__)
+#define PAIRS_E8(f, t, n, ...) f(t, n) PAIRS_E7(f, __VA_ARGS__)
+#define PAIRS_E9(f, t, n, ...) f(t, n) PAIRS_E8(f, __VA_ARGS__)
+#define PAIRS_E10(f, t, n, ...) f(t, n) PAIRS_E9(f, __VA_ARGS__)
+#define PAIRS_E11(f, t, n, ...) f(t, n) PAIRS_E10(f, __VA_ARGS__)
+#define PAIRS_E12(f, t, n, ...) f(t, n) PAIRS_E11(f, __VA_ARGS__)
+
 #define PAIRS_PICK(a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7, a8, b8, a9, b9, a10, \
                    b10, a11, b11, a12, b12, count, ...) \
     count
@@ -56,6 +69,7 @@
 #define PAIRS_JOIN(a, b) PAIRS_JOIN_(a, b)
 #define PAIRS_DECLARE(...) PAIRS_JOIN(PAIRS_D, PAIRS_COUNT(__VA_ARGS__))(__VA_ARGS__)
 #define PAIRS_PASS(...) PAIRS_JOIN(PAIRS_P, PAIRS_COUNT(__VA_ARGS__))(__VA_ARGS__)
+#define PAIRS_EACH(f, ...) PAIRS_JOIN(PAIRS_E, PAIRS_COUNT(__VA_ARGS__))(f, __VA_ARGS__)
 #define PAIRS_NARROW(...) PAIRS_JOIN(PAIRS_N, PAIRS_COUNT(__VA_ARGS__))(__VA_ARGS__)
 
 #endif

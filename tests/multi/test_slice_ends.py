@@ -75,6 +75,33 @@ def check_mixed():
     check(any(mixed() for _ in range(TRIES)), "more than one long kernel is queued")
 
 
+def phases(long_ns, longs):
+    """A client whose one stream has hundreds of short kernels, then some long ones, and so on, as a
+    training step does, and which never synchronises."""
+    quantum = 20 * MS
+    with farm.Farm(QUANTUM="20ms", sim={"SWITCH": "0"}) as place:
+        a, b = place.worker("a"), place.worker("b")
+        farm.together([(a, "phases 4000 30000 300 %d %d" % (long_ns, longs)),
+                       (b, "loop 4000 200000 0")], 30)
+        overruns = sum(tenant["overruns"] for tenant in place.gpu()["tenants"])
+        trace = place.trace()
+        start, end = farm.window(trace, "ab")
+        found = sorted(t.end - t.start - quantum for t in trace.turns()
+                       if start <= t.start and t.end <= end and t.client == "a")
+    print("300 kernels of 0.03 ms, then %d of %d ms: %d turns; beyond the quantum %.1f ms (median), "
+          "%.1f ms (nine of ten), %.1f ms (most); %d overruns" %
+          (longs, long_ns / MS, len(found), part(found, 0.5) / MS, part(found, 0.9) / MS,
+           found[-1] / MS, overruns), flush=True)
+    return len(found) > 5 and part(found, 0.9) < long_ns + 2 * MS and overruns == 0
+
+
+def check_phases():
+    """How long a kernel lasts is known by what is launched, not by what was launched before it."""
+    for long_ns, longs in ((50 * MS, 10), (5 * MS, 20)):
+        check(any(phases(long_ns, longs) for _ in range(TRIES)),
+              "long kernels are queued behind short ones")
+
+
 def unannounced():
     """A client comes while another, long alone, has queued what it may."""
     with farm.Farm(QUANTUM="2ms", sim={"SWITCH": "0"}) as place:
@@ -193,5 +220,5 @@ def check_unknown():
     check(any(unknown() < 0.15 for _ in range(TRIES)), "it is waited for without a pause")
 
 
-farm.run(check_queues, check_mixed, check_unannounced, check_overlapping, check_handover,
+farm.run(check_queues, check_mixed, check_phases, check_unannounced, check_overlapping, check_handover,
          check_unknown)

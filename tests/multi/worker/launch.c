@@ -226,6 +226,27 @@ static void launch_overlapping(struct job *job)
     job_answer(job, "%d %llu", (int)rc, (unsigned long long)count);
 }
 
+/* phases MS NS COUNT LONG_NS LONGS [STREAM]: for so long COUNT kernels of one block and NS, then
+ * LONGS of 64 blocks and LONG_NS, and again, all queued; `result count` */
+static void launch_phases(struct job *job)
+{
+    uint64_t until = worker_now() + job_number(job, 1, 0) * MS, done = 0;
+    uint64_t count = job_number(job, 3, 1), all = count + job_number(job, 5, 1);
+    CUstream stream = worker_stream(job_number(job, 6, 0));
+    CUresult rc = CUDA_SUCCESS;
+
+    for (; rc == CUDA_SUCCESS && worker_now() < until; done++) {
+        bool is_short = done % all < count;
+        uint64_t ns = job_number(job, is_short ? 2 : 4, 0);
+        void *arguments[] = {&ns};
+        rc = cu.cuLaunchKernel(worker.spin, is_short ? 1 : 64, 1, 1, 1, 1, 1, 0, stream, arguments,
+                               NULL);
+    }
+    if (rc == CUDA_SUCCESS)
+        rc = cu.cuStreamSynchronize(stream);
+    job_answer(job, "%d %llu", (int)rc, (unsigned long long)done);
+}
+
 /* crowd MS NS BATCH THREADS: the same in several threads, each with a stream of its own */
 static void launch_crowd(struct job *job)
 {
@@ -418,10 +439,23 @@ static void launch_pad(struct job *job)
 }
 
 const struct command commands_launch[] = {
-    {"spin", launch_spin},     {"hold", launch_hold},       {"release", launch_release},
-    {"await", launch_await},   {"hostfn", launch_hostfn},   {"share", launch_share},
-    {"follow", launch_follow}, {"flagged", launch_flagged}, {"sync", launch_sync},
-    {"loop", launch_loop},     {"crowd", launch_crowd},     {"overlapping", launch_overlapping},
-    {"bursts", launch_bursts}, {"fault", launch_fault},     {"query", launch_query},
-    {"call", launch_call},     {"pad", launch_pad},         {NULL, NULL},
+    {"spin", launch_spin},
+    {"hold", launch_hold},
+    {"release", launch_release},
+    {"await", launch_await},
+    {"hostfn", launch_hostfn},
+    {"share", launch_share},
+    {"follow", launch_follow},
+    {"flagged", launch_flagged},
+    {"sync", launch_sync},
+    {"loop", launch_loop},
+    {"crowd", launch_crowd},
+    {"phases", launch_phases},
+    {"overlapping", launch_overlapping},
+    {"bursts", launch_bursts},
+    {"fault", launch_fault},
+    {"query", launch_query},
+    {"call", launch_call},
+    {"pad", launch_pad},
+    {NULL, NULL},
 };
