@@ -63,7 +63,7 @@ void drain_reopen(struct gate *gate, uint64_t token)
     ring_claim(ring, token);
     gate_open(gate, token);
     if (gate_waited(gate))
-        ring_poke(ring_shared(ring), ring->slot);
+        ring_wake(ring_shared(ring), ring->slot);
 }
 
 /* Lets threads of this process pass that the work on the GPU may be waiting for. */
@@ -78,7 +78,7 @@ static uint64_t drain_relent(struct gate *gate, struct turn *turn, uint64_t now)
     turn->relent_ns = now + DRAIN_RELENT_NS;
     turn->step = TURN_HOLDING;
     if (gate_relent(gate, turn->token))
-        ring_poke(ring_shared(gate->ring), gate->ring->slot);
+        ring_wake(ring_shared(gate->ring), gate->ring->slot);
     return turn->relent_ns;
 }
 

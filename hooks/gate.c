@@ -388,7 +388,7 @@ static bool gate_look_closely(struct gate *gate, struct ring *ring, struct ring_
 static void gate_ask_gang(struct gate *gate, struct gate_mark *mark, uint64_t now)
 {
     gate_wait_begin(mark, gate, now);
-    ring_poke(ring_shared(gate->ring), gate->ring->slot);
+    ring_call(ring_shared(gate->ring), gate->ring->slot);
 }
 
 /* Waits until the gate is open. */
@@ -617,7 +617,7 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
         gate_leave(pass->mark, pass->outer);
         gate_say_taken(gate);
         if (gate_counts(gate)) /* the keeper waits for the last of them */
-            ring_poke(ring_shared(gate->ring), gate->ring->slot);
+            ring_call(ring_shared(gate->ring), gate->ring->slot);
     }
     if (pass->outer)
         pass->mark->nested -= pass->mark->nested > 0;
@@ -647,7 +647,7 @@ static void gate_idle(struct gate *gate)
      * then. */
     atomic_compare_exchange_strong(&gate->synced_ns, &never, now);
     if (ring_wanted(gate->ring) && atomic_load(&gate->keeper_look_ns) > now + gate_patience(gate))
-        ring_poke(ring_shared(gate->ring), gate->ring->slot);
+        ring_call(ring_shared(gate->ring), gate->ring->slot);
 }
 
 uint64_t gate_sync_begin(void)

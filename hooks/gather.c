@@ -32,7 +32,7 @@ static bool gather_let_through(struct gate *gate, struct turn *turn, unsigned su
     turn->relent_ns = clock_now() + GATHER_CATCH_UP_NS;
     turn->step = TURN_HOLDING;
     if (gate_relent(gate, turn->token))
-        ring_poke(ring_shared(gate->ring), gate->ring->slot);
+        ring_wake(ring_shared(gate->ring), gate->ring->slot);
     return true;
 }
 
@@ -139,7 +139,7 @@ static uint64_t gather_open(struct gate *gate, struct turn *turn, uint64_t token
     turn->submitted = gate_count(gate) - meter_out(gate);
     gate->gang_open = true;
     if (gate_waited(gate))
-        ring_poke(ring_shared(ring), ring->slot);
+        ring_wake(ring_shared(ring), ring->slot);
     return clock_now() + TURN_TICK_NS;
 }
 

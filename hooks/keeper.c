@@ -75,7 +75,7 @@ static void keeper_nap_till(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned 
         return;
     if (n > 1)
         until = turn_sooner(until, clock_after(TURN_TICK_NS));
-    futex_wait_behind(watch[0].word, watch[0].expected, until);
+    futex_wait(watch[0].word, watch[0].expected, until);
 }
 
 /* What has news for the keeper, as it stands before a look: the devices' words, and the gang's. */
@@ -85,7 +85,8 @@ static unsigned keeper_watches(struct futex_watch watch[FUTEX_WATCH_MAX])
     const struct gang *gang = NULL;
     for (unsigned i = 0; i < guest.gates; i++) {
         const struct ring *ring = guest.gate[i].ring;
-        watch[n++] = (struct futex_watch){&ring_me(ring)->wake, ring_news(ring), false};
+        const _Atomic(uint32_t) *word = ring_call_word(ring);
+        watch[n++] = (struct futex_watch){word, atomic_load(word), false};
         gang = gang ? gang : guest.gate[i].gang;
     }
     if (gang) { /* all of this process sleep on one */
@@ -205,7 +206,7 @@ void keeper_stop(void)
         return;
     atomic_store(&keeper_stopping, true);
     for (unsigned i = 0; i < guest.gates; i++)
-        ring_poke(ring_shared(guest.gate[i].ring), guest.gate[i].ring->slot);
+        ring_call(ring_shared(guest.gate[i].ring), guest.gate[i].ring->slot);
     if (!keeper_join(clock_after(CLOCK_S)))
         return; /* it is inside the driver: the lock tells the others when the process is gone */
     for (unsigned i = 0; i < guest.gates; i++)

@@ -7,7 +7,6 @@
 #include "clock.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -28,9 +27,6 @@ struct futex_wait_record {
 
 #define FUTEX_RECORD_32 2u
 
-/* The bit of those who do not wait behind others. */
-#define FUTEX_FIRST 1u
-
 static int futex_result(long result, int saved)
 {
     int error = errno;
@@ -42,13 +38,14 @@ static int futex_result(long result, int saved)
 /* FUTEX_WAIT_BITSET takes an absolute time on this process's CLOCK_MONOTONIC, as clock_abs gives
  * it. */
 static int futex_wait_flags(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns,
-                            int flags, uint32_t bits)
+                            int flags)
 {
     struct timespec until = clock_abs(deadline_ns);
     int saved = errno;
 
-    return futex_result(
-        syscall(SYS_futex, word, FUTEX_WAIT_BITSET | flags, expected, &until, NULL, bits), saved);
+    return futex_result(syscall(SYS_futex, word, FUTEX_WAIT_BITSET | flags, expected, &until, NULL,
+                                FUTEX_BITSET_MATCH_ANY),
+                        saved);
 }
 
 static int futex_wake_flags(const _Atomic uint32_t *word, int n, int flags)
@@ -60,20 +57,7 @@ static int futex_wake_flags(const _Atomic uint32_t *word, int n, int flags)
 
 int futex_wait(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 {
-    return futex_wait_flags(word, expected, deadline_ns, 0, FUTEX_BITSET_MATCH_ANY);
-}
-
-int futex_wait_behind(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
-{
-    return futex_wait_flags(word, expected, deadline_ns, 0, ~FUTEX_FIRST);
-}
-
-int futex_wake_first(const _Atomic uint32_t *word)
-{
-    int saved = errno;
-
-    return futex_result(
-        syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, FUTEX_FIRST), saved);
+    return futex_wait_flags(word, expected, deadline_ns, 0);
 }
 
 int futex_wake(const _Atomic uint32_t *word, int n)
@@ -83,8 +67,7 @@ int futex_wake(const _Atomic uint32_t *word, int n)
 
 int futex_wait_private(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
 {
-    return futex_wait_flags(word, expected, deadline_ns, FUTEX_PRIVATE_FLAG,
-                            FUTEX_BITSET_MATCH_ANY);
+    return futex_wait_flags(word, expected, deadline_ns, FUTEX_PRIVATE_FLAG);
 }
 
 int futex_wake_private(const _Atomic uint32_t *word, int n)

@@ -17,10 +17,6 @@ int futex_wait(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadlin
 /* Wakes at most n waiters of a shared word; returns how many, or -errno. */
 int futex_wake(const _Atomic uint32_t *word, int n);
 
-/* Some can wait behind the others: futex_wake_first wakes all but these, futex_wake wakes any. */
-int futex_wait_behind(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);
-int futex_wake_first(const _Atomic uint32_t *word);
-
 /* The same for a word that only this process waits on. */
 int futex_wait_private(const _Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);
 int futex_wake_private(const _Atomic uint32_t *word, int n);

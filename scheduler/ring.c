@@ -9,9 +9,9 @@
  *
  *   Waiter   W0 read my wake word                Granter  G1 write grant time to next slot
  *            W1 set my bit in `waiting`                   G2 compare-exchange the token
- *            W2 load the token: mine? free?               G3 add 1 to the next slot's wake word
- *            W3 (another's) is its keeper armed?          G4 futex wake
- *               else add 1 to its wake word, wake Releaser R1 compare-exchange to (e+1, nobody)
+ *            W2 load the token: mine? free?               G3 add 1 to the next slot's wake words
+ *            W3 (another's) is its keeper armed?          G4 futex wake: its threads, its keeper
+ *               else G3, G4, its keeper alone    Releaser R1 compare-exchange to (e+1, nobody)
  *            W4 futex wait on my wake word                R2 scan `waiting`; anybody: grant
  *            W5 (mine) clear my bit, then open   Keeper   K1 disarm
  *            W6 (giving up) clear my bit, wake            K2 scan `waiting`; nobody: sleep
@@ -142,17 +142,22 @@ static void ring_able(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_
     limit_strike(shared, set, now);
 }
 
-void ring_poke(struct cuslice_segment *shared, unsigned slot)
+void ring_wake(struct cuslice_segment *shared, unsigned slot)
 {
     atomic_fetch_add(&shared->slot[slot].wake, 1); /* G3 */
     futex_wake(&shared->slot[slot].wake, INT_MAX); /* G4 */
 }
 
-/* The threads that wait, without their keeper: each wake-up takes time, and a CPU. */
-static void ring_poke_first(struct cuslice_segment *shared, unsigned slot)
+void ring_call(struct cuslice_segment *shared, unsigned slot)
 {
-    atomic_fetch_add(&shared->slot[slot].wake, 1); /* G3 */
-    futex_wake_first(&shared->slot[slot].wake);
+    atomic_fetch_add(&shared->slot[slot].call, 1); /* G3 */
+    futex_wake(&shared->slot[slot].call, INT_MAX); /* G4 */
+}
+
+void ring_poke(struct cuslice_segment *shared, unsigned slot)
+{
+    ring_wake(shared, slot);
+    ring_call(shared, slot);
 }
 
 /* 0 is no epoch: a word that was wiped must not look like a turn of slot 0. */
@@ -229,7 +234,7 @@ static int ring_enter(struct ring *ring, const struct tenant_spec *tenant)
     uint64_t token = ring_token(ring);
     unsigned holder = CUSLICE_TOKEN_HOLDER(token);
     if (holder < CUSLICE_SLOTS)
-        ring_poke(ring_shared(ring), holder);
+        ring_call(ring_shared(ring), holder);
     return 0;
 }
 
@@ -479,7 +484,7 @@ void ring_rouse(struct ring *ring)
 {
     uint64_t token = ring_token(ring);
     if (ring_must_poke(ring, token))
-        ring_poke(ring_shared(ring), CUSLICE_TOKEN_HOLDER(token)); /* W3 */
+        ring_call(ring_shared(ring), CUSLICE_TOKEN_HOLDER(token)); /* W3 */
 }
 
 bool ring_waits(const struct ring *ring)
@@ -657,7 +662,7 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
     unsigned next = policy_expect(shared, waiting, ring->slot, clock_now());
     ring->told = next;
     if (next < CUSLICE_SLOTS)
-        ring_poke_first(shared, next);
+        ring_wake(shared, next);
 }
 
 bool ring_awaited(const struct ring *ring)
@@ -743,8 +748,7 @@ static void ring_poke_next(struct cuslice_segment *shared, unsigned next)
         atomic_fetch_add(&shared->slot[next].wake, 1);
         return;
     }
-    ring_poke_first(shared, next);
-    futex_wake(&shared->slot[next].wake, INT_MAX);
+    ring_poke(shared, next);
 }
 
 /* It pauses. What it is owed is not lost by that, nor does it grow meanwhile. */

@@ -86,8 +86,13 @@ static inline uint64_t ring_process_limit(const struct ring *ring)
 uint64_t ring_token(const struct ring *ring);
 bool ring_holds(const struct ring *ring, uint64_t token);
 
-/* The value of this client's futex word, to be read before a look and given to ring_wait. */
+/* The value of the futex word of this client's threads, to be read before a look and given to
+ * ring_wait; and its keeper's word, which is to be read likewise. */
 uint32_t ring_news(const struct ring *ring);
+static inline const _Atomic(uint32_t) *ring_call_word(const struct ring *ring)
+{
+    return &ring_me(ring)->call;
+}
 
 /* Enters this client among the waiting, once; says so at each look, since a claim clears it. */
 void ring_want(struct ring *ring);
@@ -199,7 +204,10 @@ uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *grant
 /* Takes the token off a slot that its caller knows dead (holding its byte). */
 void ring_evict(struct cuslice_segment *shared, unsigned slot, uint64_t now);
 
-/* News for a client: its threads and its keeper look again. */
+/* News for a client: its threads that wait look again, its keeper, or both. Each wake-up takes
+ * time, and a CPU. */
+void ring_wake(struct cuslice_segment *shared, unsigned slot);
+void ring_call(struct cuslice_segment *shared, unsigned slot);
 void ring_poke(struct cuslice_segment *shared, unsigned slot);
 
 /* Text for people: who holds the token, or "nobody". */

@@ -32,7 +32,7 @@
 #endif
 
 #define CUSLICE_MAGIC UINT64_C(0x31676e6952754343) /* "CCuRing1" */
-#define CUSLICE_LAYOUT_VERSION 3u
+#define CUSLICE_LAYOUT_VERSION 4u
 #define CUSLICE_SLOTS 256u
 #define CUSLICE_TENANTS 128u
 #define CUSLICE_SLOT_WORDS (CUSLICE_SLOTS / 64u)
@@ -154,7 +154,9 @@ struct cuslice_tenant {
  * writes, what the owner alone writes. */
 struct cuslice_slot {
     /* Written by others as well. */
-    CUSLICE_SHARED(uint32_t) wake;       /* futex; whoever has news for the owner adds 1, wakes */
+    CUSLICE_SHARED(uint32_t)
+    wake;                                /* futex; whoever has news for the threads that wait adds
+                                            1, wakes */
     CUSLICE_SHARED(uint32_t) generation; /* +1 at each reaping; tells old news from new */
     /* epoch that grant_ns belongs to; written by the granter before the token word; stale: owner
      * takes its own now */
@@ -208,7 +210,7 @@ struct cuslice_slot {
      * in its owner's name, when that thread ends (scheduler/notice.c); order: seq_cst; stale: its
      * death is found by the next look, or looks at its lock find it alive */
     CUSLICE_SHARED(uint32_t) death;
-    uint32_t pad0;
+    CUSLICE_SHARED(uint32_t) call; /* futex; as `wake`, for the owner's keeper */
     uint64_t reserved2[17];
     struct cuslice_books books;
 };

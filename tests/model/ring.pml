@@ -78,7 +78,7 @@ bool inside[CLIENTS]; /* a submission is under way */
 #define SLEEPS 1
 #define GONE 2
 byte thread[2 * CLIENTS];
-bool news[2 * CLIENTS];  /* the slot's wake word is no longer what the thread read */
+bool news[2 * CLIENTS];  /* its wake word is no longer what the thread read */
 bool reads[2 * CLIENTS]; /* it has read the wake word, and will sleep on it */
 bool fresh[2 * CLIENTS]; /* the token is still what the thread read */
 
@@ -159,6 +159,20 @@ inline poke(slot)
     atomic {
 #endif
         WAKE(slot)
+        WAKE(KEEPER(slot))
+    }
+}
+
+/* The same for the keeper alone: ring_call. */
+inline call(slot)
+{
+    atomic {
+        DRAIN(self, me)
+        news[KEEPER(slot)] = reads[KEEPER(slot)];
+#if KILLS || STOPS
+    }
+    atomic {
+#endif
         WAKE(KEEPER(slot))
     }
 }
@@ -341,7 +355,7 @@ birth:
         joined[me] = true;
         who = token;
         if
-        :: who != NOBODY -> poke(who)                                               /* J4 */
+        :: who != NOBODY -> call(who)                                               /* J4 */
         :: else
         fi;
         atomic { who = 0; thread[KEEPER(me)] = RUNS }
@@ -417,7 +431,7 @@ rest:
 #ifndef M_NO_W3
         load();
         if
-        :: who != NOBODY && who != me && (!fresh[me] || !armed[who]) -> poke(who)   /* W3 */
+        :: who != NOBODY && who != me && (!fresh[me] || !armed[who]) -> call(who)   /* W3 */
         :: else
         fi;
 #endif
@@ -449,7 +463,7 @@ asleep: if
 
 finish: leaving[me] = true;
 #ifdef LEAVE
-        poke(me);                             /* keeper_stop */
+        call(me);                             /* keeper_stop */
         thread[KEEPER(me)] == GONE;
         lease[me] = (token == me -> SHUT : OLD);
         clear(me);                            /* slot_leave */

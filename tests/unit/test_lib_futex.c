@@ -71,36 +71,6 @@ static void test_wake_across_processes(void)
     REQUIRE(waitpid(child, NULL, 0) == child);
 }
 
-static int wait_as(bool behind, uint64_t deadline)
-{
-    return behind ? futex_wait_behind(shared, 0, deadline) : futex_wait(shared, 0, deadline);
-}
-
-/* Who waits behind the others is woken with them, but not when only these are. */
-static void test_first(void)
-{
-    pid_t child[2];
-    int status, woken = 0;
-
-    for (int behind = 0; behind < 2; behind++) {
-        child[behind] = fork();
-        if (child[behind] == 0)
-            _exit(wait_as(behind, clock_after(20 * CLOCK_S)) == 0 ? 0 : 1);
-    }
-    usleep(20000);
-    for (uint64_t limit = clock_after(10 * CLOCK_S); woken == 0 && clock_now() < limit;)
-        woken = futex_wake_first(shared);
-    CHECK_EQ(woken, 1);
-    REQUIRE(waitpid(child[0], &status, 0) == child[0]);
-    CHECK_EQ(status, 0);
-    usleep(20000);
-    CHECK_EQ(futex_wake_first(shared), 0);
-    CHECK_EQ(waitpid(child[1], &status, WNOHANG), 0);
-    wake_when_waiting(futex_wake);
-    REQUIRE(waitpid(child[1], &status, 0) == child[1]);
-    CHECK_EQ(status, 0);
-}
-
 /* A private wake does not reach another process, or private would not be private. */
 static void test_private_is_private(void)
 {
@@ -264,7 +234,6 @@ int main(void)
     REQUIRE(shared != MAP_FAILED);
     TEST(test_timeout);
     TEST(test_wake_across_processes);
-    TEST(test_first);
     TEST(test_private_is_private);
     TEST(test_interrupted);
     TEST(test_many);
