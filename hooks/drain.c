@@ -99,7 +99,6 @@ static uint64_t drain_pass(struct gate *gate, struct turn *turn, bool drained)
     int rc = ring_pass(ring, &token, wants);
     turn->passed = ring_token(ring);
     turn->watch = (struct ring_watch){0};
-    turn->watches = rc == 0;
     if (gate->gang)
         return gather_passed(gate, turn);
     if (rc == 1)

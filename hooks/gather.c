@@ -118,7 +118,7 @@ uint64_t gather_ask(struct gate *gate, struct turn *turn)
             return now;
         ring_rouse(ring);
         ring_watch(ring, &turn->watch);
-        return now + RING_WATCH_NS;
+        return now + ring_watch_after(ring, &turn->watch);
     }
     if (ring_waits(ring) && ring_unwant(ring, &token))
         return now;

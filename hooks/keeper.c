@@ -6,6 +6,7 @@
 #include "keeper.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,8 +19,10 @@
 #include "closely.h"
 #include "contexts.h"
 #include "footprint.h"
+#include "futex.h"
 #include "gang.h"
 #include "gate.h"
+#include "guard.h"
 #include "log.h"
 #include "notice.h"
 #include "real.h"
@@ -33,6 +36,13 @@
 static pthread_t keeper_thread;
 static _Atomic bool keeper_stopping;
 static bool keeper_started;
+
+/* From here on this client's death is told of, and it is guarded. */
+static void keeper_join(struct ring *ring)
+{
+    notice_add(ring);
+    guard_begin(ring);
+}
 
 /* ---- Once a second ---- */
 
@@ -54,25 +64,39 @@ static void keeper_tend(struct gate *gate)
         *turn = (struct turn){.published = turn->published};
     else
         turn->move_skip = turn->move_wait = turn->move_wait < 64 ? 2 * turn->move_wait + 1 : 64;
-    notice_add(gate->ring);
+    keeper_join(gate->ring);
 }
 
 /* ---- The loop ---- */
 
-#define KEEPER_WATCHES (GATE_DEVICES + 1)
+#define KEEPER_WATCHES (GATE_DEVICES * (1 + GUARD_WORDS) + 1)
 _Static_assert(KEEPER_WATCHES <= FUTEX_WATCH_MAX, "all is watched at once");
 
-/* Beside news: that the clients die that got the token from here. Before Linux 5.16 one word at a
- * time can be watched: with several devices that takes a look every millisecond. */
+/* Whether this keeper can sleep on several words: not before Linux 5.16, or under a seccomp filter
+ * that does not know the call. */
+static bool keeper_guards = true;
+
+static void keeper_say_guards(void)
+{
+    for (unsigned i = 0; i < guest.gates; i++)
+        guard_say(guest.gate[i].ring, keeper_guards);
+}
+
+/* Beside news: that clients die which this one guards. The kernel wakes one of those who sleep on a
+ * death word, who wakes the rest. Where one word at a time can be watched, several devices take a
+ * look every millisecond. */
 static void keeper_nap_till(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned n, uint64_t until)
 {
     unsigned all = n;
-    for (unsigned i = 0; i < guest.gates && all < FUTEX_WATCH_MAX; i++)
-        if (turn_of(&guest.gate[i])->watches &&
-            ring_watch_word(guest.gate[i].ring, turn_of(&guest.gate[i])->passed, &watch[all]))
-            all++;
-    if (all > 1 && futex_wait_many(watch, all, until) != -ENOSYS)
+    keeper_say_guards();
+    for (unsigned i = 0; keeper_guards && i < guest.gates; i++)
+        all += guard_words(guest.gate[i].ring, &watch[all]);
+    int rc = all > 1 ? futex_wait_many(watch, all, until) : -ENOSYS;
+    if (rc >= (int)n)
+        futex_wake(watch[rc].word, INT_MAX);
+    if (rc != -ENOSYS)
         return;
+    keeper_guards = keeper_guards && all == 1; /* else it has just been refused */
     if (n > 1)
         until = turn_sooner(until, clock_after(TURN_TICK_NS));
     futex_wait(watch[0].word, watch[0].expected, until);
@@ -115,7 +139,14 @@ static void keeper_notices(void)
                  "later",
                  strerror(-rc));
     for (unsigned i = 0; i < guest.gates; i++)
-        notice_add(guest.gate[i].ring);
+        keeper_join(guest.gate[i].ring);
+}
+
+/* The turn first: it is in a hurry. */
+static uint64_t keeper_look(struct gate *gate)
+{
+    uint64_t turn = turn_look(gate);
+    return turn_sooner(turn, guard_look(gate->ring, &turn_of(gate)->guard));
 }
 
 static void *keeper_main(void *unused)
@@ -133,7 +164,7 @@ static void *keeper_main(void *unused)
         uint64_t until = tend;
         unsigned watches = keeper_watches(watch);
         for (unsigned i = 0; i < guest.gates; i++)
-            until = turn_sooner(until, turn_look(&guest.gate[i]));
+            until = turn_sooner(until, keeper_look(&guest.gate[i]));
         if (clock_now() >= tend) {
             for (unsigned i = 0; i < guest.gates; i++)
                 keeper_tend(&guest.gate[i]);
@@ -189,7 +220,7 @@ void keeper_forget(void)
 
 /* Whether the thread has ended in time. Asked again and again: the one timed join that older libcs
  * have goes by the time of day, which may jump. */
-static bool keeper_join(uint64_t deadline)
+static bool keeper_ended(uint64_t deadline)
 {
     while (pthread_tryjoin_np(keeper_thread, NULL) != 0) {
         if (clock_now() >= deadline)
@@ -207,7 +238,7 @@ void keeper_stop(void)
     atomic_store(&keeper_stopping, true);
     for (unsigned i = 0; i < guest.gates; i++)
         ring_call(ring_shared(guest.gate[i].ring), guest.gate[i].ring->slot);
-    if (!keeper_join(clock_after(CLOCK_S)))
+    if (!keeper_ended(clock_after(CLOCK_S)))
         return; /* it is inside the driver: the lock tells the others when the process is gone */
     for (unsigned i = 0; i < guest.gates; i++)
         keeper_finish(&guest.gate[i], deadline);

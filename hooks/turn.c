@@ -310,9 +310,6 @@ static uint64_t turn_away(struct gate *gate, struct turn *turn, uint64_t token)
     if ((asks && ring_waits(ring)) || turn->passed != token || !ring_wanted(ring))
         return look;
     ring_watch(ring, &turn->watch);
-    /* Threads that wait sleep on the holder's word themselves. A keeper that does is woken with
-     * them when the token is about to come, and is in their way. */
-    turn->watches = !gate_waited(gate);
     return turn_sooner(look, clock_now() + ring_watch_after(ring, &turn->watch));
 }
 
@@ -322,7 +319,6 @@ static uint64_t turn_step(struct gate *gate)
     struct ring *ring = gate->ring;
     uint64_t token = ring_token(ring);
     uint64_t lease = atomic_load(&gate->lease);
-    turn->watches = false;
     if (!ring_holds(ring, token))
         return turn_away(gate, turn, token);
     drain_overrunning(gate, turn, true);

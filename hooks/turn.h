@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "closely.h"
+#include "guard.h"
 #include "ring.h"
 
 struct gate;
@@ -51,8 +52,8 @@ struct turn {
     uint64_t submitted;               /* launches before the gang's turn */
     uint64_t nudge_ns;                /* when to let one more through, since others do not drain */
     unsigned nudges;
-    bool watches; /* whose holder is looked after */
     struct ring_watch watch;
+    struct guard guard;
 };
 
 static inline uint64_t turn_sooner(uint64_t a, uint64_t b)

@@ -28,7 +28,7 @@ struct futex_watch {
     bool private_word;
 };
 
-#define FUTEX_WATCH_MAX 17
+#define FUTEX_WATCH_MAX 128 /* as the kernel has it */
 
 /* Waits on up to FUTEX_WATCH_MAX words; returns the index of a woken one, or as above; -ENOSYS
  * where the kernel lacks futex_waitv (before 5.16, or refused by a seccomp filter). Blocking. */

@@ -17,6 +17,7 @@
 #include "notice.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -67,4 +68,5 @@ void notice_drop(struct ring *ring)
         at = at->next;
     if (at->next == node)
         at->next = node->next;
+    futex_wake(&ring_me(ring)->death, INT_MAX); /* who sleeps on it needs another word */
 }

@@ -24,7 +24,8 @@
  *            D6 unlock                                    V2 grant or free; V3 wake the holder
  *   Watcher  A1 (the holder's slot is empty) clear its bit, A2 grant or free
  *   Keeper   N1 write my id to my death word     Kernel   N2 (that thread ends) mark it, wake one
- *   Waiter   N3 (W4 ends by it) look at the lock, and again: a reaper once it is gone
+ *   Guard or waiter  N3 (its sleep ends by it) look at the lock, and again: a reaper once it is
+ * gone
  *
  * tests/model/ring.pml is these steps in Promela, tests/model/gate.pml those of the gate (E, C, O
  * in hooks/gate.c); `make check-model` visits every interleaving of them for a few clients, and
@@ -47,28 +48,30 @@
  * or the passer sees no flag and wakes. A thread that dies or stops with the flag up is found as
  * any holder is that does not claim; whoever joins in its slot takes the flag down.
  *
- * Death. Before G2: nothing happened. After G2, before G4: the granted client sleeps on; whoever
- * watches sees a token that its holder has not claimed and does G3, G4 again; the granted client's
- * own W4 has an end too. After R1, before R2: the next look of any waiter finds the token free and
- * grants it. A holder's death is seen by its lock (slot.h) at the first look of anybody after it.
- * The first of those who wait looks every RING_WATCH_NS, and so does the client that passed the
- * token last, as long as its successor's turn goes on; each further one half as often as the one
- * before it, in case these are dead as well. Who finds the holder dead clears away the dead among
- * the waiting before the token goes on: a container dies as a whole. A reaper that dies is followed
- * by another. A granter that saw the bit of a client which then left names an empty slot; the next
- * look moves the token on and clears the bit.
+ * Death. Before G2: nothing happened. After G2, before G4: the granted client sleeps on; who reaps
+ * the granter sees a token that its holder has not claimed and does G3, G4 again, and so does
+ * whoever watches; the granted client's own W4 has an end too. After R1, before R2: the next look
+ * of any waiter finds the token free and grants it. A holder's death is seen by its lock (slot.h)
+ * at the first look of anybody after it. Its guards look as soon as the kernel tells them (N2, N3;
+ * guard.h); while they are awake, who waits looks four times a second. Else the first of those who
+ * wait looks every RING_WATCH_NS, and so does the client that passed the token last, as long as its
+ * successor's turn goes on; each further one half as often as the one before it, in case these are
+ * dead as well. Who finds the holder dead clears away the dead among the waiting before the token
+ * goes on: a container dies as a whole. A reaper that dies is followed by another. A granter that
+ * saw the bit of a client which then left names an empty slot; the next look moves the token on and
+ * clears the bit.
  *
- * Notices. Nobody need wait for that look: who sleeps in W4, and the keeper that passed last, sleep
- * on the holder's death word as well (notice.h). The kernel marks it (N2) as it begins to take the
- * process apart, and drops the lock when that is done, so whoever is told looks at the lock at once
- * and then at intervals of a quarter of the time since, until these are RING_WATCH_NS: not much
- * later than it falls, however large the process was. Only the lock reaps. A notice is but one more
- * reason for W4 to end, which it may at any time, so it can break nothing that is said here; a
- * wrong one costs some thirty looks in a turn, with a sleep before each but the first. One sleeper
- * is woken. If it is dead or stopped too, if it sleeps on the word of an earlier holder, or where
- * there is no futex_waitv or no robust list, the looks above find what they find: at the word of a
- * holder that has one, which is marked before its lock falls, and ten times a second at its lock as
- * well, in case the word is damaged.
+ * Notices. The kernel marks a client's death word (N2) as it begins to take the process apart, and
+ * drops the lock when that is done, so whoever is told looks at the lock at once and then at
+ * intervals of a quarter of the time since, until these are RING_WATCH_NS: not much later than it
+ * falls, however large the process was. Only the lock reaps. Where the holder has no guards, who
+ * sleeps in W4 sleeps on the holder's death word as well. A notice is but one more reason for W4 to
+ * end, which it may at any time, so it can break nothing that is said here; a wrong one costs some
+ * thirty looks in a turn, with a sleep before each but the first. One sleeper is woken. If it is
+ * dead or stopped too, if it sleeps on the word of an earlier holder, or where there is no
+ * futex_waitv or no robust list, the looks above find what they find: at the word of a holder that
+ * has one, which is marked before its lock falls, and ten times a second at its lock as well, in
+ * case the word is damaged.
  *
  * A holder that lives but does not move is revoked: slice, allowance and grace after its grant,
  * or allowance and grace after somebody began to wait if that is later. Only close looks in a row
@@ -100,6 +103,7 @@
 
 #include "class.h"
 #include "clock.h"
+#include "guard.h"
 #include "histogram.h"
 #include "limit.h"
 #include "log.h"
@@ -421,8 +425,7 @@ static unsigned ring_rank(const struct ring *ring, uint64_t now)
     return rank + (unsigned)__builtin_popcountll(able[ring->slot / 64] & (ring_bit(ring) - 1));
 }
 
-static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch,
-                         uint64_t now);
+static uint64_t ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch);
 
 static bool ring_is_other(const struct ring *ring, unsigned holder)
 {
@@ -436,10 +439,24 @@ static bool ring_noticed(const struct ring *ring, uint64_t token)
     return ring_is_other(ring, holder) && notice_given(&ring_shared(ring)->slot[holder]);
 }
 
-bool ring_watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word)
+/* The word to sleep on besides one's own for a notice that the holder of `token` is dead; false
+ * when none is to come. */
+static bool ring_watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word)
 {
     unsigned holder = CUSLICE_TOKEN_HOLDER(token);
     return ring_is_other(ring, holder) && notice_word(&ring_shared(ring)->slot[holder], word);
+}
+
+/* Whether the holder of `token` is looked after by its guards, who are told of its death: then who
+ * waits need not look for that. One that has not claimed may have been granted by somebody who died
+ * before he could wake it. */
+static bool ring_guarded(const struct ring *ring, uint64_t token)
+{
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    struct futex_watch word;
+    return ring_watch_word(ring, token, &word) && guard_has(ring, holder) &&
+           atomic_load(&ring_shared(ring)->slot[holder].claimed_epoch) ==
+               CUSLICE_TOKEN_EPOCH(token);
 }
 
 /* N3: until the kernel has dropped the lock, or the notice has proved wrong. At once for a
@@ -455,6 +472,15 @@ static uint64_t ring_told_period(struct ring_watch *watch, uint64_t token, uint6
     return period < RING_TOLD_NS ? RING_TOLD_NS : period > RING_WATCH_NS ? RING_WATCH_NS : period;
 }
 
+/* Of a holder that has guards only its slowness is left to see: from some looks before it is
+ * overdue, by those further back a little later each. */
+static uint64_t ring_guarded_period(uint64_t overdue, unsigned rank, uint64_t now)
+{
+    uint64_t from = overdue + rank * RING_WATCH_NS - (RING_LOOKS + 1) * RING_WATCH_NS;
+    uint64_t period = from > now + RING_WATCH_NS ? from - now : RING_WATCH_NS;
+    return period < RING_FAR_WATCH_NS ? period : RING_FAR_WATCH_NS;
+}
+
 /* The further back, the more seldom; but who finds the holder overdue looks closely, since only
  * close looks may blame, and those in front may have stopped too. */
 static uint64_t ring_watch_period(const struct ring *ring, struct ring_watch *watch, uint64_t token,
@@ -463,11 +489,13 @@ static uint64_t ring_watch_period(const struct ring *ring, struct ring_watch *wa
     unsigned rank = ring_rank(ring, now);
     if ((rank == 0 || watch->told == token) && ring_noticed(ring, token))
         return ring_told_period(watch, token, now);
-    uint64_t period = rank < 6 ? RING_WATCH_NS << rank : RING_FAR_WATCH_NS;
-    if (CUSLICE_TOKEN_HOLDER(token) < CUSLICE_SLOTS && token == watch->token &&
-        ring_overdue(ring_shared(ring), watch, now))
-        period = RING_WATCH_NS;
-    return period;
+    bool known = CUSLICE_TOKEN_HOLDER(token) < CUSLICE_SLOTS && token == watch->token;
+    uint64_t overdue = known ? ring_overdue(ring_shared(ring), watch) : CLOCK_NEVER;
+    if (now > overdue)
+        return RING_WATCH_NS;
+    if (known && ring_guarded(ring, token))
+        return ring_guarded_period(overdue, rank, now);
+    return rank < 6 ? RING_WATCH_NS << rank : RING_FAR_WATCH_NS;
 }
 
 /* The keeper that is armed looks within a millisecond; too late for who ends its slice at once. */
@@ -505,7 +533,7 @@ static int ring_sleep(const struct ring *ring, uint64_t token, uint32_t news, ui
 {
     struct futex_watch word[2] = {{&ring_me(ring)->wake, news, false}};
     int rc = -ENOSYS;
-    if (ring_watch_word(ring, token, &word[1]))
+    if (ring_watch_word(ring, token, &word[1]) && !ring_guarded(ring, token))
         rc = futex_wait_many(word, 2, until);
     return rc == -ENOSYS ? futex_wait(word[0].word, news, until) : rc;
 }
@@ -861,8 +889,8 @@ static bool ring_watch_time(struct ring_watch *watch, uint64_t now)
     return watch->looks >= RING_LOOKS;
 }
 
-static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch,
-                         uint64_t now)
+/* When the turn is longer than any may be, as this observer sees it. */
+static uint64_t ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch)
 {
     unsigned holder = CUSLICE_TOKEN_HOLDER(watch->token);
     const struct cuslice_slot *s = &shared->slot[holder];
@@ -874,7 +902,7 @@ static bool ring_overdue(struct cuslice_segment *shared, const struct ring_watch
     } else {
         end = latest;
     }
-    return now - watch->lost_ns > end + segment_allowance(shared) + RING_GRACE_NS;
+    return end + segment_allowance(shared) + RING_GRACE_NS + watch->lost_ns;
 }
 
 static void ring_strike(struct cuslice_segment *shared, unsigned slot)
@@ -910,10 +938,11 @@ static bool ring_revoke(struct ring *ring, uint64_t token, uint64_t now)
 }
 
 /* What it was told of stays: a wrong notice is looked into once. */
-static void ring_watch_afresh(struct ring_watch *watch, uint64_t token, uint64_t now)
+static void ring_watch_afresh(struct ring_watch *watch, uint64_t token, uint64_t since,
+                              uint64_t now)
 {
     *watch = (struct ring_watch){.token = token,
-                                 .since_ns = now,
+                                 .since_ns = since,
                                  .last_ns = now,
                                  .told = watch->told,
                                  .told_ns = watch->told_ns,
@@ -929,8 +958,22 @@ static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch 
     waiting[holder / 64] &= ~(UINT64_C(1) << (holder % 64));
     if (segment_first(waiting) < CUSLICE_SLOTS)
         return true;
-    ring_watch_afresh(watch, watch->token, now);
+    ring_watch_afresh(watch, watch->token, now, now);
     return false;
+}
+
+/* Since when the turn that is seen for the first time keeps this client waiting: from its
+ * beginning, if it waited by then and this look is not late. */
+static uint64_t ring_watch_since(const struct ring *ring, const struct ring_watch *watch,
+                                 uint64_t token, uint64_t now)
+{
+    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    const struct cuslice_slot *s = &ring_shared(ring)->slot[holder % CUSLICE_SLOTS];
+    uint64_t granted = atomic_load(&s->grant_ns);
+    uint64_t since = atomic_load(&ring_me(ring)->waiting_since_ns);
+    bool waited = since && since <= granted && granted < now && watch->due_ns &&
+                  now <= watch->due_ns + RING_LATE_NS;
+    return waited && atomic_load(&s->grant_epoch) == CUSLICE_TOKEN_EPOCH(token) ? granted : now;
 }
 
 /* Whether the holder is dead, by its lock. One that the kernel will say is dead, and has not, is
@@ -970,7 +1013,7 @@ static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool 
     if (!first && atomic_load(&shared->slot[holder].claimed_epoch) != CUSLICE_TOKEN_EPOCH(token))
         ring_poke(shared, holder);
     return ring_watch_wanted(shared, watch, holder, now) && may_blame &&
-           ring_overdue(shared, watch, now) && ring_revoke(ring, token, now);
+           now > ring_overdue(shared, watch) && ring_revoke(ring, token, now);
 }
 
 bool ring_watch(struct ring *ring, struct ring_watch *watch)
@@ -979,14 +1022,16 @@ bool ring_watch(struct ring *ring, struct ring_watch *watch)
     bool first = token != watch->token || watch->since_ns == 0;
     watch->heard_ns = 0;
     if (first)
-        ring_watch_afresh(watch, token, now);
+        ring_watch_afresh(watch, token, ring_watch_since(ring, watch, token, now), now);
     return ring_watch_holder(ring, watch, first, now) || first;
 }
 
 uint64_t ring_watch_after(struct ring *ring, struct ring_watch *watch)
 {
     uint64_t token = ring_token(ring);
-    return ring_noticed(ring, token) ? ring_told_period(watch, token, clock_now()) : RING_WATCH_NS;
+    if (ring_noticed(ring, token))
+        return ring_told_period(watch, token, clock_now());
+    return ring_guarded(ring, token) ? RING_FAR_WATCH_NS : RING_WATCH_NS;
 }
 
 int ring_tend(struct ring *ring)
@@ -994,6 +1039,7 @@ int ring_tend(struct ring *ring)
     struct cuslice_segment *shared = ring_shared(ring);
     if (!segment_current(&ring->segment))
         return -ESTALE;
+    notice_heal(ring);
     for (unsigned k = 1; k < CUSLICE_SLOTS; k++) {
         unsigned slot = (ring->slot + k) % CUSLICE_SLOTS;
         if (!(atomic_load(&shared->attached[slot / 64]) >> (slot % 64) & 1))

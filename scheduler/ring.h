@@ -189,10 +189,6 @@ bool ring_watch(struct ring *ring, struct ring_watch *watch);
 /* For who looks with ring_watch after a pass: the next look is due in so many nanoseconds. */
 uint64_t ring_watch_after(struct ring *ring, struct ring_watch *watch);
 
-/* The word to sleep on besides its own for a notice that the holder of `token` is dead; false when
- * none is to come. */
-bool ring_watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word);
-
 /* Once a second: whether the ring's file still has its name (else -ESTALE), and whether the next
  * client in the ring is dead (then it is reaped). */
 int ring_tend(struct ring *ring);

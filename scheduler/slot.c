@@ -134,6 +134,7 @@ static void slot_clear(struct cuslice_segment *shared, unsigned slot)
     atomic_store(&s->slice_ns, 0);
     atomic_store(&s->changes, 0);
     atomic_store(&s->death, 0);
+    atomic_store(&s->guard_ns, 0);
     if (atomic_load(&s->joined_ns))
         atomic_store(&shared->last_left_ns, now);
     atomic_store(&s->tenant, CUSLICE_TENANTS);
@@ -180,10 +181,14 @@ unsigned slot_reap_set(struct segment *segment, const _Atomic(uint64_t) set[CUSL
                        unsigned except)
 {
     unsigned reaped = 0;
+    int fd = segment->private_copy ? -1 : segment_reopen(segment);
+    if (fd < 0)
+        return 0;
     for (unsigned i = 0; i < CUSLICE_SLOTS; i++)
-        if (i != except && slot_bit(set, i) && slot_dead(segment, i) == 1 &&
-            slot_reap(segment, i) == 0)
+        if (i != except && slot_bit(set, i) && slot_bit(segment->shared->attached, i) &&
+            mapfile_locked(fd, CUSLICE_LOCK_SLOT(i)) == 0 && slot_reap(segment, i) == 0)
             reaped++;
+    close(fd);
     return reaped;
 }
 

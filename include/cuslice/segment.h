@@ -211,7 +211,10 @@ struct cuslice_slot {
      * death is found by the next look, or looks at its lock find it alive */
     CUSLICE_SHARED(uint32_t) death;
     CUSLICE_SHARED(uint32_t) call; /* futex; as `wake`, for the owner's keeper */
-    uint64_t reserved2[17];
+    /* Hint: when the owner's keeper last said that it sleeps on the death words of the clients
+     * behind it (scheduler/guard.c); 0 = it cannot; stale: a death is found by the next look */
+    CUSLICE_SHARED(uint64_t) guard_ns;
+    uint64_t reserved2[16];
     struct cuslice_books books;
 };
 

@@ -1,0 +1,42 @@
+/*
+ * guard: who is told of whose death. Every client is guarded by two others, those before it in the
+ * order of slots: their keepers sleep on its death word (notice.h) and clear up after it. What is
+ * written here holds for kernels with futex_waitv and robust lists; elsewhere nobody guards, and
+ * looks find the dead (ring.c). guard.c has how.
+ */
+#ifndef CUSLICE_SCHEDULER_GUARD_H
+#define CUSLICE_SCHEDULER_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "futex.h"
+#include "ring.h"
+
+/* Death words that one client sleeps on at most. */
+#define GUARD_WORDS 6u
+
+/* What a keeper remembers between two looks. Zero-initialised. */
+struct guard {
+    uint64_t said;    /* those that are said to be dead, in one number; 0: none */
+    uint64_t said_ns; /* since when it is just these */
+    uint64_t next_ns; /* not before then are their locks looked at again */
+};
+
+/* The words to sleep on now, for a keeper that has just looked; how many. */
+unsigned guard_words(const struct ring *ring, struct futex_watch word[GUARD_WORDS]);
+
+/* One look at those guarded, by their notices; reaps who is dead. When the next one is due without
+ * another notice; CLOCK_NEVER. Takes system calls only after a notice. */
+uint64_t guard_look(struct ring *ring, struct guard *guard);
+
+/* This client's keeper sleeps on such words (from now on), or cannot. */
+void guard_say(struct ring *ring, bool able);
+
+/* This client's death word has its value: those who are to guard it are called, to take note. */
+void guard_begin(const struct ring *ring);
+
+/* Whether clients that are awake guard `slot`, as many as there should be. */
+bool guard_has(const struct ring *ring, unsigned slot);
+
+#endif
