@@ -135,7 +135,9 @@ static uint64_t gather_open(struct gate *gate, struct turn *turn, uint64_t token
     if (ring_restart(ring, &token) != 1)
         return clock_now();
     gate_count_none(gate);
-    /* What an earlier turn has left on the GPU may wait for as much from the others. */
+    /* What an earlier turn has left on the GPU may wait for as much from the others; what has ended
+     * since does not, and nobody has looked. */
+    meter_poll(gate);
     turn->submitted = gate_count(gate) - meter_out(gate);
     gate->gang_open = true;
     if (gate_waited(gate))

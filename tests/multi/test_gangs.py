@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -247,5 +248,34 @@ def check_unused_device():
         a.ok("sync")
 
 
+def submitted(place):
+    """What the first member says it had submitted in a turn by its end: of include/cuslice/gang.h."""
+    name, = (n for n in os.listdir(place.ring) if n.endswith(".gang"))
+    with open(os.path.join(place.ring, name), "rb") as file:
+        file.seek(256 + 72)
+        return struct.unpack("<Q", file.read(8))[0]
+
+
+def check_after_overrun():
+    """What outlasted an earlier turn, and has ended since, is not of the next one: others of the gang
+    would let as much more through."""
+    with farm.Farm(QUANTUM="300ms", ALLOWANCE="100ms") as place:
+        a, b = place.worker("a", GANG="job"), place.worker("b")
+        loop = b.post("loop 3000 1000000 0")
+        a.ok("hold")
+        until = time.monotonic() + farm.SOON
+        while not place.tenant("a")["overruns"] and time.monotonic() < until:
+            time.sleep(0.01)
+        spin = a.post("spin 100000", thread=1)
+        time.sleep(0.02)
+        a.ok("release")
+        equal(farm.numbers(spin.result(farm.SOON))[0], 0, "the next launch")
+        a.ok("sync")
+        time.sleep(0.1)
+        equal(submitted(place), 1, "submissions in the turn behind an overrun")
+        equal(farm.numbers(loop.result(farm.SOON))[0], 0, "the neighbour's result")
+
+
 farm.run(check_one_process, check_two_processes, check_late_work, check_late_process, check_without,
-         check_neighbour, check_killed, check_stopped, check_file_gone, check_unused_device)
+         check_neighbour, check_killed, check_stopped, check_file_gone, check_unused_device,
+         check_after_overrun)
