@@ -89,6 +89,20 @@ static bool turn_verify(struct gate *gate, struct turn *turn, uint64_t now)
     return true;
 }
 
+/* Says since when all work is done, where no thread has, for the one that submits next. 0: some
+ * submission has begun meanwhile and may not have seen it, so it is taken back; not what a thread
+ * has said since then. */
+static uint64_t turn_say_idle(struct gate *gate, const struct turn *turn, uint64_t synced,
+                              uint64_t now)
+{
+    bool mine = !synced && atomic_compare_exchange_strong(&gate->synced_ns, &synced, now);
+    if (!gate_inside(gate) && gate_count(gate) == turn->launches)
+        return mine ? now : synced;
+    if (mine)
+        atomic_compare_exchange_strong(&gate->synced_ns, &now, 0);
+    return 0;
+}
+
 /* Whether everything submitted is known to be done, and since when. */
 static bool turn_idle(struct gate *gate, struct turn *turn, uint64_t now)
 {
@@ -101,18 +115,10 @@ static bool turn_idle(struct gate *gate, struct turn *turn, uint64_t now)
         return false;
     if ((gate->meter.blind || !meter_poll(gate)) && !turn_verify(gate, turn, now))
         return false;
-    turn->idle_ns = synced ? synced : now;
-    if (!synced && !meter_clear_quiet(gate, turn->launches)) {
-        turn->idle_ns = 0;
+    if (!synced && !meter_clear_quiet(gate, turn->launches))
         return false;
-    }
-    if (!synced)
-        atomic_store(&gate->synced_ns, now);
-    if (!gate_inside(gate) && gate_count(gate) == turn->launches)
-        return true;
-    atomic_store(&gate->synced_ns, 0); /* a submission has begun that may not have seen it */
-    turn->idle_ns = 0;
-    return false;
+    turn->idle_ns = turn_say_idle(gate, turn, synced, now);
+    return turn->idle_ns != 0;
 }
 
 static uint64_t turn_lead(const struct gate *gate)
