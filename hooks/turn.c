@@ -96,6 +96,7 @@ static uint64_t turn_say_idle(struct gate *gate, const struct turn *turn, uint64
                               uint64_t now)
 {
     bool mine = !synced && atomic_compare_exchange_strong(&gate->synced_ns, &synced, now);
+    atomic_thread_fence(memory_order_seq_cst); /* as between a thread's mark and its look for it */
     if (!gate_inside(gate) && gate_count(gate) == turn->launches)
         return mine ? now : synced;
     if (mine)
