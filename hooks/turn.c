@@ -89,16 +89,17 @@ static bool turn_verify(struct gate *gate, struct turn *turn, uint64_t now)
     return true;
 }
 
-/* Says since when all work is done, where no thread has, for the one that submits next. 0: some
- * submission has begun meanwhile and may not have seen it, so it is taken back; not what a thread
- * has said since then. */
+/* Says since when all work is done, where no thread has, for the one that submits next, which looks
+ * for it on the slow way alone. 0: some submission has begun meanwhile and may not have seen it, so
+ * it is taken back; not what a thread has said since then. */
 static uint64_t turn_say_idle(struct gate *gate, const struct turn *turn, uint64_t synced,
                               uint64_t now)
 {
-    bool mine = !synced && atomic_compare_exchange_strong(&gate->synced_ns, &synced, now);
+    bool mine = !synced && (atomic_load(&gate->lease) & GATE_SLOW) &&
+                atomic_compare_exchange_strong(&gate->synced_ns, &synced, now);
     atomic_thread_fence(memory_order_seq_cst); /* as between a thread's mark and its look for it */
     if (!gate_inside(gate) && gate_count(gate) == turn->launches)
-        return mine ? now : synced;
+        return synced ? synced : now;
     if (mine)
         atomic_compare_exchange_strong(&gate->synced_ns, &now, 0);
     return 0;

@@ -276,6 +276,24 @@ def check_after_overrun():
         equal(farm.numbers(loop.result(farm.SOON))[0], 0, "the neighbour's result")
 
 
+def short_pauses():
+    """The gang's part where one of its GPUs is another client's too, and the other its own alone."""
+    with farm.Farm(sim={"DEVICES": 2, "SWITCH": "0"}, QUANTUM="20ms") as place:
+        sees = [("env", "CUDA_VISIBLE_DEVICES=%d" % device) for device in (0, 1)]
+        first = place.worker("a", prefix=sees[0], GANG="job")
+        place.worker("a", prefix=sees[1], GANG="job")
+        other = place.worker("c", prefix=sees[1])
+        farm.together([(first, "bursts 3000 1000000 1 200"), (other, "loop 3000 500000 0")], 40)
+        mine, its = (sum(r.end - r.start for r in place.trace().of(tag)) for tag in "ac")
+        print("  gaps of 0.2 ms between a gang's kernels: it has %.1f %%" % (100 * mine / (mine + its)))
+        return mine > its / 2
+
+
+def check_short_pauses():
+    """Short gaps do not cost a gang its turn, also where it is alone on the GPU that has them."""
+    check(any(short_pauses() for _ in range(3)), "short gaps cost a gang its turn")
+
+
 farm.run(check_one_process, check_two_processes, check_late_work, check_late_process, check_without,
          check_neighbour, check_killed, check_stopped, check_file_gone, check_unused_device,
-         check_after_overrun)
+         check_after_overrun, check_short_pauses)
