@@ -185,6 +185,8 @@ const _Atomic uint32_t *gang_news_word(const struct gang *gang)
 
 void gang_sleep_with(struct gang *gang, const struct gang *other)
 {
+    if (gang->device != other->device || gang->inode != other->inode)
+        return; /* its place there is another's here */
     gang->sleep = other->me;
     atomic_store(&gang_me(gang)->sleep, gang->sleep);
 }

@@ -335,6 +335,35 @@ static void test_foreign_file(void)
     end();
 }
 
+static unsigned wakes(const struct gang *gang)
+{
+    return atomic_load(&gang->shared->member[gang->me].wake);
+}
+
+/* Two of one process sleep on one word, unless one of them is in an earlier file, where the place
+ * that has its number is another's in the new one. */
+static void test_sleep_together(void)
+{
+    struct gang first, second;
+
+    begin();
+    gang_sleep_with(&b, &a);
+    CHECK(gang_news_word(&b) == &b.shared->member[a.me].wake);
+    unsigned before = wakes(&a);
+    gang_look(&c, true, false);
+    CHECK_EQ(wakes(&a), before + 1);
+    CHECK_EQ(wakes(&b), 0);
+    unlink(a.path);
+    REQUIRE(join(&first, 0) == 0 && join(&second, 1) == 0);
+    gang_sleep_with(&second, &a);
+    CHECK(gang_news_word(&second) == &second.shared->member[second.me].wake);
+    gang_look(&first, true, false);
+    CHECK_EQ(wakes(&second), 1);
+    leave(&first);
+    leave(&second);
+    end();
+}
+
 /* Whatever the words say, every call returns. */
 static void test_damaged(void)
 {
@@ -491,6 +520,7 @@ int main(void)
     TEST(test_dead_place_is_taken);
     TEST(test_other_gangs_are_apart);
     TEST(test_foreign_file);
+    TEST(test_sleep_together);
     TEST(test_damaged);
     TEST(test_two_gangs);
     TEST(test_two_gangs_and_accidents);
