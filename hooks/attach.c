@@ -289,36 +289,36 @@ static int attach_gang_locked(struct gate *gate)
     return 0;
 }
 
-void attach_gang(struct gate *gate)
+static void attach_gang_or_alone(struct gate *gate)
 {
-    int rc = 0;
-    pthread_mutex_lock(&attach_mutex); /* no fork may inherit the file's descriptor */
-    if (gate->ganged && !gate->gang)
-        rc = attach_gang_locked(gate);
-    if (rc < 0) {
-        log_error("gang-unusable", "cannot join the gang %s: %s; GPU %u takes its turns alone",
-                  guest_config.gang, strerror(-rc), (unsigned)(gate - guest.gate));
-        gate->ganged = false;
-    }
-    pthread_mutex_unlock(&attach_mutex);
+    int rc = gate->ganged && !gate->gang ? attach_gang_locked(gate) : 0;
+    if (rc == 0)
+        return;
+    log_error("gang-unusable", "cannot join the gang %s: %s; GPU %u takes its turns alone",
+              guest_config.gang, strerror(-rc), (unsigned)(gate - guest.gate));
+    gate->ganged = false;
 }
 
-/* The others of the gang are to know of this device before work is submitted that they may wait
- * for: the calling thread joins it by itself. */
-void attach_used(struct gate *gate)
+void attach_gang(struct gate *gate)
 {
     sigset_t all, before;
     int error = errno, cancel;
-    if (!guest.turns || !gate->ganged || atomic_exchange(&gate->used, true))
-        return;
     sigfillset(&all); /* with the mutex held no handler may jump away or fork */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    attach_gang(gate);
+    pthread_mutex_lock(&attach_mutex); /* no fork may inherit the file's descriptor */
+    attach_gang_or_alone(gate);
+    pthread_mutex_unlock(&attach_mutex);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_setcancelstate(cancel, NULL);
     errno = error;
     ring_poke(ring_shared(gate->ring), gate->ring->slot);
+}
+
+void attach_used(struct gate *gate)
+{
+    if (guest.turns && gate->ganged && !atomic_exchange(&gate->used, true))
+        attach_gang(gate);
 }
 
 /* ---- A ring that lost its name ---- */

@@ -17,10 +17,13 @@ CUresult attach_init(unsigned int flags);
 int attach_move(struct gate *gate);
 
 /* Joins the gang that the settings name, with one device's gate, unless it has; a failure is said,
- * and the device takes its turns alone. */
+ * and the device takes its turns alone. Then the keeper looks anew: it has another word to watch;
+ * or else the threads that wait do, and ask for themselves. Any thread may call it. */
 void attach_gang(struct gate *gate);
 
-/* A thread has a context of this device current. */
+/* A thread has a context of this device current: at the first such word it joins the device's gang
+ * by itself, so that the others know of the device before work is submitted that they may wait for.
+ */
 void attach_used(struct gate *gate);
 
 #endif

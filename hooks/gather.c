@@ -96,12 +96,9 @@ bool gather_ends(struct gate *gate, const struct turn *turn, uint64_t token, uin
  * where the gang's file has lost its name. */
 bool gather_joined(struct gate *gate)
 {
-    if (!gate->ganged || gate->gang || (!gate->used && !gate_waited(gate)))
-        return gate->gang != NULL;
-    attach_gang(gate);
-    /* The keeper has another word to watch; or else the threads are to ask for themselves. */
-    ring_poke(ring_shared(gate->ring), gate->ring->slot);
-    return gate->ganged;
+    if (gate->ganged && !gate->gang && (gate->used || gate_waited(gate)))
+        attach_gang(gate);
+    return gate->gang != NULL;
 }
 
 /* The token is another's, or nobody's, and the gang may want it. */
