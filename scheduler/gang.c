@@ -187,7 +187,7 @@ void gang_sleep_with(struct gang *gang, const struct gang *other)
 {
     if (gang->device != other->device || gang->inode != other->inode)
         return; /* its place there is another's here */
-    gang->sleep = other->me;
+    gang->sleep = other->sleep;
     atomic_store(&gang_me(gang)->sleep, gang->sleep);
 }
 

@@ -46,8 +46,9 @@ void gang_leave(struct gang *gang);
 /* Unmaps. Nobody may use the membership any more. */
 void gang_close(struct gang *gang);
 
-/* Lets news for this membership wake those who sleep on `other`, of the same process. Not where
- * `other` is of an earlier file that has lost its name: then it goes on sleeping on its own. */
+/* Lets news for this membership wake those whom news for `other`, of the same process, wake. Not
+ * where `other` is of an earlier file that has lost its name: then it goes on sleeping on its own.
+ */
 void gang_sleep_with(struct gang *gang, const struct gang *other);
 
 /* The futex word that news for it change, and its value. */

@@ -340,19 +340,23 @@ static unsigned wakes(const struct gang *gang)
     return atomic_load(&gang->shared->member[gang->me].wake);
 }
 
-/* Two of one process sleep on one word, unless one of them is in an earlier file, where the place
+/* All of a process sleep on one word, unless one of them is in an earlier file, where the place
  * that has its number is another's in the new one. */
 static void test_sleep_together(void)
 {
-    struct gang first, second;
+    struct gang first, second, third;
 
     begin();
-    gang_sleep_with(&b, &a);
-    CHECK(gang_news_word(&b) == &b.shared->member[a.me].wake);
-    unsigned before = wakes(&a);
+    gang_sleep_with(&a, &b);
+    CHECK(gang_news_word(&a) == &a.shared->member[b.me].wake);
+    REQUIRE(join(&third, 3) == 0);
+    gang_sleep_with(&third, &a);
+    CHECK(gang_news_word(&third) == &third.shared->member[b.me].wake);
+    unsigned before = wakes(&b);
     gang_look(&c, true, false);
-    CHECK_EQ(wakes(&a), before + 1);
-    CHECK_EQ(wakes(&b), 0);
+    CHECK_EQ(wakes(&b), before + 1);
+    CHECK_EQ(wakes(&a), 0);
+    leave(&third);
     unlink(a.path);
     REQUIRE(join(&first, 0) == 0 && join(&second, 1) == 0);
     gang_sleep_with(&second, &a);
