@@ -270,17 +270,34 @@ CUresult attach_init(unsigned int flags)
 
 /* ---- Gangs ---- */
 
-static int attach_gang_locked(struct gate *gate)
+/* The membership that this device left, unless its file has lost its name since; or a new one. */
+static int attach_gang_member(struct gate *gate, struct gang **member)
 {
-    struct gang *gang = malloc(sizeof *gang);
+    struct gang *gang = gate->gang_left;
+    gate->gang_left = NULL;
+    if (gang && gang_current(gang)) {
+        gang_return(gang);
+        *member = gang;
+        return 0;
+    }
+    gang = malloc(sizeof *gang);
     if (!gang)
         return -ENOMEM;
     int rc = gang_join(gang, guest_config.dir, attach_tenant.key, guest_config.gang, gate->uuid);
-    if (rc < 0) {
+    if (rc < 0)
         free(gang);
-        return rc;
-    }
+    else
+        *member = gang;
+    return rc;
+}
+
+static int attach_gang_locked(struct gate *gate)
+{
+    struct gang *gang;
     const struct gang *other = NULL;
+    int rc = attach_gang_member(gate, &gang);
+    if (rc < 0)
+        return rc;
     for (unsigned i = 0; i < guest.gates && !other; i++)
         other = guest.gate[i].gang;
     if (other)
@@ -291,6 +308,7 @@ static int attach_gang_locked(struct gate *gate)
 
 static void attach_gang_or_alone(struct gate *gate)
 {
+    gate->used = true;
     int rc = gate->ganged && !gate->gang ? attach_gang_locked(gate) : 0;
     if (rc == 0)
         return;
@@ -317,8 +335,28 @@ void attach_gang(struct gate *gate)
 
 void attach_used(struct gate *gate)
 {
-    if (guest.turns && gate->ganged && !atomic_exchange(&gate->used, true))
+    if (guest.turns && gate->ganged && !gate->used)
         attach_gang(gate);
+}
+
+void attach_unused(struct gate *gate)
+{
+    if (!gate->ganged)
+        return;
+    gate->used = false;
+    ring_poke(ring_shared(gate->ring), gate->ring->slot);
+}
+
+/* The mapping stays: a thread may be at the words, and the place is kept for the next context. */
+void attach_ungang(struct gate *gate)
+{
+    pthread_mutex_lock(&attach_mutex);
+    if (gate->gang && !gate->used) {
+        gate->gang_left = gate->gang;
+        gate->gang = NULL;
+        gang_leave(gate->gang_left);
+    }
+    pthread_mutex_unlock(&attach_mutex);
 }
 
 /* ---- A ring that lost its name ---- */

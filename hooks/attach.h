@@ -23,7 +23,11 @@ void attach_gang(struct gate *gate);
 
 /* A thread has a context of this device current: at the first such word it joins the device's gang
  * by itself, so that the others know of the device before work is submitted that they may wait for.
- */
+ * The last of these contexts has gone, and no other is being noted: the keeper is told. */
 void attach_used(struct gate *gate);
+void attach_unused(struct gate *gate);
+
+/* Leaves the gang with a device that is still not used. Keeper only. */
+void attach_ungang(struct gate *gate);
 
 #endif

@@ -154,6 +154,14 @@ void context_enter(CUresult rc)
         contexts_note();
 }
 
+static unsigned contexts_on(const struct gate *gate)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
+        n += contexts[i].handle && contexts[i].gate == gate;
+    return n;
+}
+
 /* What the context owned is gone with it. */
 static void contexts_drop(struct context *context)
 {
@@ -167,6 +175,8 @@ static void contexts_drop(struct context *context)
         gate_set_slow(gate, true); /* the next submission notes its context anew */
     }
     *context = (struct context){.handle = NULL};
+    if (gate && contexts_on(gate) == 0)
+        attach_unused(gate);
 }
 
 /* What is closed is opened again where it failed; a record made in between has not been closed. */
@@ -451,10 +461,7 @@ enum contexts_drain contexts_drain_poll(struct gate *gate)
 
 bool contexts_alone(const struct gate *gate)
 {
-    unsigned n = 0;
-    for (unsigned i = 0; i < CONTEXTS_MAX; i++)
-        n += contexts[i].handle && contexts[i].gate == gate;
-    return n <= 1 && !contexts_green;
+    return contexts_on(gate) <= 1 && !contexts_green;
 }
 
 void contexts_within(struct gate *gate, void (*look)(struct gate *gate))

@@ -75,9 +75,10 @@ struct gate {
     uint64_t total_bytes;
     _Atomic bool ganged;       /* CUSLICE_GANG is set: it opens with the gang's others */
     _Atomic bool gang_open;    /* they all have their rings */
-    _Atomic bool used;         /* a thread of a gang's process has had a context of it current */
+    _Atomic bool used;         /* by a gang's process: it has a context here, or a thread waited */
     _Atomic unsigned counted;  /* submissions that may still pass, plus one; 0: any number */
-    struct gang *_Atomic gang; /* NULL until this device is first used */
+    struct gang *_Atomic gang; /* NULL while this device is not used */
+    struct gang *gang_left;    /* what it was then a member of; under the lock of attach.c */
     bool oversubscribed;       /* plain allocations may become managed ones (oversubscribe.c) */
     struct meter meter;
 };

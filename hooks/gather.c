@@ -92,8 +92,22 @@ bool gather_ends(struct gate *gate, const struct turn *turn, uint64_t token, uin
     return gang_look(gate->gang, gate_waited(gate), true) != GANG_OPEN;
 }
 
-/* Whether this device's gate opens with a gang's. Joined when the device was first used, and again
- * where the gang's file has lost its name. */
+/* The last context is gone from a device whose token is not held here, and nothing that outlasted a
+ * turn is left: the gang's others need its ring no more. */
+void gather_leave(struct gate *gate, struct turn *turn)
+{
+    uint64_t token;
+    if (!gate->gang || gate->used || turn->overrun_ns || gate_inside(gate) || gate_waited(gate))
+        return;
+    if (ring_waits(gate->ring) && ring_unwant(gate->ring, &token))
+        return; /* it comes just now: the next look holds it for the gang */
+    gate->gang_open = false;
+    turn->gather_ns = 0;
+    attach_ungang(gate);
+}
+
+/* Whether this device's gate opens with a gang's. Joined when the device is used, and again where
+ * the gang's file has lost its name. */
 bool gather_joined(struct gate *gate)
 {
     if (gate->ganged && !gate->gang && (gate->used || gate_waited(gate)))

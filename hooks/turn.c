@@ -312,6 +312,7 @@ static uint64_t turn_away(struct gate *gate, struct turn *turn, uint64_t token)
     uint64_t look = CLOCK_NEVER;
     if (drain_overrunning(gate, turn, false))
         look = drain_overrun_look(turn);
+    gather_leave(gate, turn);
     bool asks = gather_joined(gate);
     if (asks)
         look = turn_sooner(look, gather_ask(gate, turn));

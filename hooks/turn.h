@@ -107,6 +107,9 @@ uint64_t drain_overrun_look(const struct turn *turn);
 
 /* ---- gather.c: the turns of a gang ---- */
 
+/* The token is not held. Leaves the gang with a device that is no longer used. */
+void gather_leave(struct gate *gate, struct turn *turn);
+
 /* Whether this device's gate opens with a gang's. */
 bool gather_joined(struct gate *gate);
 

@@ -360,6 +360,12 @@ static void gang_heal(struct gang *gang)
         atomic_store(&me->used, 1);
 }
 
+void gang_return(struct gang *gang)
+{
+    gang->opened = 0;
+    gang_heal(gang);
+}
+
 enum gang_step gang_look(struct gang *gang, bool wants, bool holds)
 {
     gang_heal(gang);

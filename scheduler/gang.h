@@ -40,8 +40,10 @@ enum gang_step {
 int gang_join(struct gang *gang, const char *directory, const char *tenant, const char *name,
               const uint8_t uuid[16]);
 
-/* Takes no part any more; the place is free once the mapping is gone. */
+/* Takes no part any more; the place is free once the mapping is gone, and until then this member
+ * may return to it. */
 void gang_leave(struct gang *gang);
+void gang_return(struct gang *gang);
 
 /* Unmaps. Nobody may use the membership any more. */
 void gang_close(struct gang *gang);

@@ -248,6 +248,35 @@ def check_unused_device():
         a.ok("sync")
 
 
+def check_context_gone():
+    """The gang waits for a GPU while one of its processes has a context there, and no longer."""
+    with farm.Farm(sim={"DEVICES": 2}, QUANTUM="20ms", ALLOWANCE="20s") as place:
+        workers = [place.worker(tag, opened=False, GANG=gang) for tag, gang in
+                   (("a", "job"), ("a", "job"), ("c", None), ("d", None))]
+        for worker, device in zip(workers, (0, 1, 1, 0)):
+            worker.ok("open %d" % device)
+        first, second, other, between = workers
+        for _ in range(100):  # as often as there are places in a gang, and more
+            second.ok("context reset")
+            second.ok("open 1")
+        other.ok("hold")
+        spin = first.post("spin 100000 50")
+        check(not farm.answered(spin, 1), "a GPU of the gang is not waited for")
+        second.ok("context reset")
+        check(farm.answered(spin, 5), "a GPU without a context of the gang is waited for")
+        first.ok("sync")
+        second.ok("open 1")
+        between.ok("spin 100000")  # else the first one's turn would go on
+        spin = first.post("spin 100000 50")
+        check(not farm.answered(spin, 1), "a GPU that has a context again is not waited for")
+        other.ok("release")
+        equal(farm.numbers(spin.result(farm.SOON))[0], 0, "the last launch")
+        for worker in workers:
+            worker.ok("spin 100000 5")
+            worker.ok("sync")
+        equal(books(place), (0, 0), "overruns and revocations")
+
+
 def submitted(place):
     """What the first member says it had submitted in a turn by its end: of include/cuslice/gang.h."""
     name, = (n for n in os.listdir(place.ring) if n.endswith(".gang"))
@@ -296,4 +325,4 @@ def check_short_pauses():
 
 farm.run(check_one_process, check_two_processes, check_late_work, check_late_process, check_without,
          check_neighbour, check_killed, check_stopped, check_file_gone, check_unused_device,
-         check_after_overrun, check_short_pauses)
+         check_after_overrun, check_short_pauses, check_context_gone)

@@ -228,6 +228,33 @@ static void test_latecomer_to_the_end(void)
     end();
 }
 
+/* Who leaves is not waited for, keeps its place, and may come back to it. */
+static void test_left_and_returned(void)
+{
+    struct gang late;
+
+    begin();
+    gang_leave(&b);
+    gang_look(&a, true, false);
+    CHECK_EQ(gang_look(&a, true, true), GANG_GATHER);
+    CHECK_EQ(gang_look(&c, false, true), GANG_OPEN);
+    REQUIRE(join(&late, 3) == 0);
+    CHECK(late.me != b.me);
+    CHECK_EQ(gang_reap(&a), 0);
+    leave(&late);
+    gang_end(&a);
+    gang_drained(&a);
+    CHECK(gang_drained(&c));
+    gang_passed(&a);
+    gang_passed(&c);
+    gang_return(&b);
+    gang_look(&a, true, true);
+    CHECK_EQ(gang_look(&c, false, false), GANG_AWAY);
+    gang_look(&b, false, true);
+    CHECK_EQ(gang_look(&c, false, true), GANG_OPEN);
+    end();
+}
+
 /* A token that is taken in an open turn ends it for all. */
 static void test_revoked(void)
 {
@@ -518,6 +545,7 @@ int main(void)
     TEST(test_idle);
     TEST(test_latecomer);
     TEST(test_latecomer_to_the_end);
+    TEST(test_left_and_returned);
     TEST(test_revoked);
     TEST(test_two_on_one_ring);
     TEST(test_death);
