@@ -280,22 +280,6 @@ int mapfile_find(const char *path, size_t size, mode_t mode, mapfile_fill *fill,
     return fd;
 }
 
-int mapfile_same(const char *path, int fd)
-{
-    int saved = errno;
-    struct stat named, opened;
-    int result;
-
-    if (fstat(fd, &opened) < 0)
-        result = -errno;
-    else if (lstat(path, &named) < 0)
-        result = errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
-    else
-        result = named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
-    errno = saved;
-    return result;
-}
-
 static int mapfile_directory_checked(const char *path)
 {
     bool made = mkdir(path, 01777) == 0;

@@ -48,11 +48,8 @@ int mapfile_unlock(int fd, uint64_t byte);
  * itself. */
 int mapfile_locked(int fd, uint64_t byte);
 
-/* 1 when `path` still names the file behind `fd`, 0 when it names another, a link, or nothing. */
-int mapfile_same(const char *path, int fd);
-
-/* The same for a file of which only st_dev and st_ino are known; 1 also while the path cannot be
- * looked at. */
+/* 1 when `path` still names the file with this st_dev and st_ino, and while it cannot be looked at;
+ * 0 when it names another, a link, or nothing. */
 int mapfile_named(const char *path, uint64_t device, uint64_t inode);
 
 /* Opens that file once more, with a description of its own; -ESTALE when the path names another. */

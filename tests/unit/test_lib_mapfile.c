@@ -383,21 +383,31 @@ static void test_killed_holder(void)
     check_killed_holder(false, 0);
 }
 
-static void test_same(void)
+/* What had the name is told from what has it. */
+static void test_named(void)
 {
+    struct stat first, second;
     int a = mapfile_create(path, SIZE, 0666, NULL, NULL), b;
 
-    REQUIRE(a >= 0);
-    CHECK_EQ(mapfile_same(path, a), 1);
+    REQUIRE(a >= 0 && fstat(a, &first) == 0);
+    CHECK_EQ(mapfile_named(path, first.st_dev, first.st_ino), 1);
+    b = mapfile_reopen(path, first.st_dev, first.st_ino);
+    REQUIRE(b >= 0 && mapfile_lock(a, 3) == 0);
+    CHECK_EQ(mapfile_locked(b, 3), 1); /* a description of its own */
+    close(b);
     unlink(path);
-    CHECK_EQ(mapfile_same(path, a), 0);
+    CHECK_EQ(mapfile_named(path, first.st_dev, first.st_ino), 0);
+    CHECK_EQ(mapfile_reopen(path, first.st_dev, first.st_ino), -ENOENT);
     b = mapfile_create(path, SIZE, 0666, NULL, NULL);
-    REQUIRE(b >= 0);
-    CHECK_EQ(mapfile_same(path, a), 0);
-    CHECK_EQ(mapfile_same(path, b), 1);
-    CHECK_EQ(mapfile_same(path, -1), -EBADF);
+    REQUIRE(b >= 0 && fstat(b, &second) == 0);
+    CHECK_EQ(mapfile_named(path, first.st_dev, first.st_ino), 0);
+    CHECK_EQ(mapfile_named(path, second.st_dev, second.st_ino), 1);
+    CHECK_EQ(mapfile_reopen(path, first.st_dev, first.st_ino), -ESTALE);
     close(a);
     close(b);
+    unlink(path);
+    REQUIRE(symlink(path, path) == 0);
+    CHECK_EQ(mapfile_named(path, second.st_dev, second.st_ino), 0);
     unlink(path);
 }
 
@@ -444,7 +454,7 @@ static void run_all(const char *parent)
     TEST(test_lock_lives_with_mapping);
     TEST(test_twin);
     TEST(test_killed_holder);
-    TEST(test_same);
+    TEST(test_named);
     TEST(test_directory);
     rmdir(place);
 }
