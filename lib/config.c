@@ -178,13 +178,29 @@ static int config_take_lines(struct config *config, char *text)
     return result;
 }
 
+/* Where this process writes nobody says but root and its own user: the ring directory, and with it
+ * the file of defaults, may be whose was first to make it. */
+static void config_distrust(struct config *config, uid_t owner)
+{
+    if (config->origin[CONFIG_log_file] != CONFIG_NODE || owner == 0 || owner == geteuid())
+        return;
+    log_warn("config-value", "CUSLICE_LOG_FILE in the node defaults is another user's; ignored");
+    config->log_file[0] = '\0';
+    config->origin[CONFIG_log_file] = CONFIG_BUILT_IN;
+}
+
 static int config_take_node(struct config *config)
 {
     char text[DEFAULTS_MAX];
-    int error = defaults_read(config->dir, text);
+    uid_t owner = 0;
+    int error = defaults_read(config->dir, text, &owner);
 
-    if (error == 0)
-        return config_take_lines(config, text);
+    if (error == 0) {
+        int result = config_take_lines(config, text);
+
+        config_distrust(config, owner);
+        return result;
+    }
     if (error == -EPERM)
         log_warn("config-untrusted",
                  "%s/defaults ignored: it must be a regular file of root or of the directory's "

@@ -42,7 +42,7 @@ static int defaults_fill(int fd, char *text, size_t size)
     return -EFBIG;
 }
 
-int defaults_read(const char *directory, char text[DEFAULTS_MAX])
+int defaults_read(const char *directory, char text[DEFAULTS_MAX], uid_t *owner)
 {
     char path[PATH_MAX];
     struct stat file, place;
@@ -59,6 +59,8 @@ int defaults_read(const char *directory, char text[DEFAULTS_MAX])
         result = -EPERM;
     else
         result = defaults_fill(fd, text, DEFAULTS_MAX);
+    if (result == 0)
+        *owner = file.st_uid;
     close(fd);
     return result;
 }

@@ -8,13 +8,14 @@
 #define CUSLICE_DEFAULTS_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #define DEFAULTS_MAX 16384
 
-/* Reads DIRECTORY/defaults into text, which holds DEFAULTS_MAX bytes. 0; -ENOENT without such a
- * file; -EPERM when it is not a regular file owned by root or by the directory's owner that only
- * its owner may write; -EFBIG; or another -errno. */
-int defaults_read(const char *directory, char text[DEFAULTS_MAX]);
+/* Reads DIRECTORY/defaults into text, which holds DEFAULTS_MAX bytes, and tells whose file it is.
+ * 0; -ENOENT without such a file; -EPERM when it is not a regular file owned by root or by the
+ * directory's owner that only its owner may write; -EFBIG; or another -errno. */
+int defaults_read(const char *directory, char text[DEFAULTS_MAX], uid_t *owner);
 
 /* Takes the next line that is neither blank nor a comment off *text, cutting it up in place. 1 with
  * *key and *value set, 0 at the end, -EINVAL for a line without `=` (then *key is the line).

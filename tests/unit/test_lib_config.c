@@ -374,6 +374,25 @@ static void test_untrusted_defaults(void)
     }
 }
 
+/* A file of defaults that is another user's does not say where this process writes. */
+static void test_log_file_of_another(void)
+{
+    reset();
+    write_defaults("CUSLICE_LOG_FILE=/nowhere/log\nCUSLICE_WEIGHT=7\n");
+    load();
+    CHECK_STR(config.log_file, "/nowhere/log");
+    if (geteuid() != 0)
+        return;
+    REQUIRE(chown(defaults, 12345, (gid_t)-1) == 0 && chown(place, 12345, (gid_t)-1) == 0);
+    load();
+    CHECK_STR(config.log_file, "");
+    CHECK_EQ(config.origin[CONFIG_log_file], CONFIG_BUILT_IN);
+    CHECK_EQ(config.weight, 7);
+    CHECK_EQ(capture_lines(&said), 1);
+    CHECK_HAS(said.text, "is another user's; ignored [config-value]");
+    REQUIRE(chown(place, 0, (gid_t)-1) == 0);
+}
+
 static void test_too_large_defaults(void)
 {
     static char text[20000];
@@ -664,6 +683,7 @@ int main(void)
     TEST(test_node_defaults);
     TEST(test_bad_node_defaults);
     TEST(test_untrusted_defaults);
+    TEST(test_log_file_of_another);
     TEST(test_too_large_defaults);
     TEST(test_ceilings);
     TEST(test_limit_and_priority);
