@@ -774,6 +774,7 @@ static void ring_poke_next(struct cuslice_segment *shared, unsigned next)
 {
     if (atomic_load(&shared->slot[next].looking)) {
         atomic_fetch_add(&shared->slot[next].wake, 1);
+        sched_yield(); /* it may look from this very CPU */
         return;
     }
     ring_poke(shared, next);
