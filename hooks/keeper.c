@@ -73,13 +73,14 @@ static void keeper_tend(struct gate *gate)
 _Static_assert(KEEPER_WATCHES <= FUTEX_WATCH_MAX, "all is watched at once");
 
 /* Whether this keeper can sleep on several words: not before Linux 5.16, or under a seccomp filter
- * that does not know the call. */
-static bool keeper_guards = true;
+ * that does not know the call. Such a filter may come later. */
+static bool keeper_guards;
 
-static void keeper_say_guards(void)
+static void keeper_say_guards(bool guards)
 {
+    keeper_guards = guards;
     for (unsigned i = 0; i < guest.gates; i++)
-        guard_say(guest.gate[i].ring, keeper_guards);
+        guard_say(guest.gate[i].ring, guards);
 }
 
 /* Beside news: that clients die which this one guards. The kernel wakes one of those who sleep on a
@@ -88,7 +89,7 @@ static void keeper_say_guards(void)
 static void keeper_nap_till(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned n, uint64_t until)
 {
     unsigned all = n;
-    keeper_say_guards();
+    keeper_say_guards(keeper_guards);
     for (unsigned i = 0; keeper_guards && i < guest.gates; i++)
         all += guard_words(guest.gate[i].ring, &watch[all]);
     int rc = all > 1 ? futex_wait_many(watch, all, until) : -ENOSYS;
@@ -96,7 +97,8 @@ static void keeper_nap_till(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned 
         futex_wake(watch[rc].word, INT_MAX);
     if (rc != -ENOSYS)
         return;
-    keeper_guards = keeper_guards && all == 1; /* else it has just been refused */
+    if (all > 1)
+        keeper_say_guards(false);
     if (n > 1)
         until = turn_sooner(until, clock_after(TURN_TICK_NS));
     futex_wait(watch[0].word, watch[0].expected, until);
@@ -159,6 +161,7 @@ static void *keeper_main(void *unused)
     if (REAL_HAS(cuThreadExchangeStreamCaptureMode))
         real.cuThreadExchangeStreamCaptureMode(&mode);
     keeper_notices();
+    keeper_guards = futex_waits_many();
     while (!atomic_load(&keeper_stopping)) {
         struct futex_watch watch[FUTEX_WATCH_MAX];
         uint64_t until = tend;

@@ -34,6 +34,9 @@ struct futex_watch {
  * where the kernel lacks futex_waitv (before 5.16, or refused by a seccomp filter). Blocking. */
 int futex_wait_many(const struct futex_watch *watch, unsigned n, uint64_t deadline_ns);
 
+/* Whether it can be used here and now. */
+bool futex_waits_many(void);
+
 /* A lock of this process: zero-initialised, not recursive. Never held across a driver call. */
 struct lock {
     _Atomic uint32_t word; /* 0 free, 1 taken, 2 taken and somebody waits */

@@ -22,6 +22,8 @@ LIBRARY = os.environ["CUSLICE_SO"]
 TOOL = os.path.join(B, "cuslice")
 LINKED = os.path.join(B, "tests/multi/worker")
 DOORS = os.path.join(B, "tests/multi/doors")
+# A prefix for a worker whose kernel has no futex_waitv (before 5.16, or under an older filter).
+WITHOUT_WAITV = (os.path.join(B, "tests/multi/without"), "449", "38")
 SAN = os.environ.get("SAN", "")
 
 MS = 1000 * 1000
