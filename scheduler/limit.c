@@ -31,7 +31,6 @@
 #include "limit.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "clock.h"
 #include "segment.h"
@@ -166,13 +165,26 @@ void limit_rest(struct cuslice_segment *shared, struct cuslice_tenant *tenant, u
         ;
 }
 
+static bool limit_holds(struct cuslice_segment *shared, unsigned slot, uint64_t now)
+{
+    struct cuslice_tenant *tenant = tenant_of(shared, slot);
+    return tenant && limit_until(shared, tenant, now);
+}
+
 void limit_strike(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS], uint64_t now)
 {
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = set[w]; left; left &= left - 1) {
-            unsigned bit = (unsigned)__builtin_ctzll(left);
-            struct cuslice_tenant *tenant = tenant_of(shared, w * 64 + bit);
-            if (tenant && limit_until(shared, tenant, now))
-                set[w] &= ~(UINT64_C(1) << bit);
-        }
+        for (uint64_t left = set[w]; left; left &= left - 1)
+            if (limit_holds(shared, w * 64 + (unsigned)__builtin_ctzll(left), now))
+                set[w] &= ~(left & -left);
+}
+
+bool limit_spares(struct cuslice_segment *shared, const uint64_t set[CUSLICE_SLOT_WORDS],
+                  uint64_t now)
+{
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = set[w]; left; left &= left - 1)
+            if (!limit_holds(shared, w * 64 + (unsigned)__builtin_ctzll(left), now))
+                return true;
+    return false;
 }

@@ -5,6 +5,7 @@
 #ifndef CUSLICE_SCHEDULER_LIMIT_H
 #define CUSLICE_SCHEDULER_LIMIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cuslice/segment.h"
@@ -33,5 +34,9 @@ void limit_rest(struct cuslice_segment *shared, struct cuslice_tenant *tenant, u
 
 /* Strikes out of `set` the slots that their tenants' limits hold back. */
 void limit_strike(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS], uint64_t now);
+
+/* Whether there is a slot in `set` that they do not hold back. */
+bool limit_spares(struct cuslice_segment *shared, const uint64_t set[CUSLICE_SLOT_WORDS],
+                  uint64_t now);
 
 #endif

@@ -146,6 +146,15 @@ static void ring_able(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_
     limit_strike(shared, set, now);
 }
 
+/* Whether another than `slot` waits that no limit holds back. */
+static bool ring_others_wait(struct cuslice_segment *shared, unsigned slot, uint64_t now)
+{
+    uint64_t set[CUSLICE_SLOT_WORDS];
+    ring_waiting(shared, set);
+    set[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+    return limit_spares(shared, set, now);
+}
+
 void ring_wake(struct cuslice_segment *shared, unsigned slot)
 {
     atomic_fetch_add(&shared->slot[slot].wake, 1); /* G3 */
@@ -417,12 +426,15 @@ void ring_claim(struct ring *ring, uint64_t token)
  * their limits hold back do not watch. */
 static unsigned ring_rank(const struct ring *ring, uint64_t now)
 {
-    uint64_t able[CUSLICE_SLOT_WORDS];
-    unsigned rank = 0;
-    ring_able(ring_shared(ring), able, now);
-    for (unsigned w = 0; w < ring->slot / 64; w++)
-        rank += (unsigned)__builtin_popcountll(able[w]);
-    return rank + (unsigned)__builtin_popcountll(able[ring->slot / 64] & (ring_bit(ring) - 1));
+    uint64_t before[CUSLICE_SLOT_WORDS];
+    unsigned rank = 0, words = ring->slot / 64 + 1;
+    ring_waiting(ring_shared(ring), before);
+    before[words - 1] &= ring_bit(ring) - 1;
+    memset(&before[words], 0, (CUSLICE_SLOT_WORDS - words) * sizeof before[0]);
+    limit_strike(ring_shared(ring), before, now);
+    for (unsigned w = 0; w < words; w++)
+        rank += (unsigned)__builtin_popcountll(before[w]);
+    return rank;
 }
 
 static uint64_t ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch);
@@ -594,13 +606,7 @@ int ring_unwant(struct ring *ring, uint64_t *token)
 
 bool ring_wanted(const struct ring *ring)
 {
-    uint64_t set[CUSLICE_SLOT_WORDS];
-    ring_waiting(ring_shared(ring), set);
-    set[ring->slot / 64] &= ~ring_bit(ring);
-    if (segment_first(set) == CUSLICE_SLOTS)
-        return false;
-    limit_strike(ring_shared(ring), set, clock_now());
-    return segment_first(set) < CUSLICE_SLOTS;
+    return ring_others_wait(ring_shared(ring), ring->slot, clock_now());
 }
 
 bool ring_limited(const struct ring *ring)
@@ -954,10 +960,7 @@ static void ring_watch_afresh(struct ring_watch *watch, uint64_t token, uint64_t
 static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch *watch,
                               unsigned holder, uint64_t now)
 {
-    uint64_t waiting[CUSLICE_SLOT_WORDS];
-    ring_able(shared, waiting, now);
-    waiting[holder / 64] &= ~(UINT64_C(1) << (holder % 64));
-    if (segment_first(waiting) < CUSLICE_SLOTS)
+    if (ring_others_wait(shared, holder, now))
         return true;
     ring_watch_afresh(watch, watch->token, now, now);
     return false;
