@@ -28,55 +28,17 @@
 #define CLASS_PARTS 49 /* 98 to 2 */
 #define CLASS_MOST (40 * (int64_t)CLASS_TURN_NS)
 
-static unsigned class_of(struct cuslice_segment *shared, unsigned slot)
+unsigned class_of(const struct cuslice_tenant *tenant)
 {
-    struct cuslice_tenant *t = tenant_of(shared, slot);
     uint32_t priority =
-        t ? atomic_load_explicit(&t->priority, memory_order_relaxed) : CUSLICE_NORMAL;
+        tenant ? atomic_load_explicit(&tenant->priority, memory_order_relaxed) : CUSLICE_NORMAL;
     return priority <= CUSLICE_HIGH ? priority : CUSLICE_NORMAL;
 }
 
 bool class_outranks(struct cuslice_segment *shared, unsigned slot, unsigned other)
 {
     return slot < CUSLICE_SLOTS && other < CUSLICE_SLOTS &&
-           class_of(shared, slot) > class_of(shared, other);
-}
-
-/* Calls body with each slot of a set. */
-#define CLASS_EACH(set, slot) \
-    for (unsigned word_ = 0; word_ < CUSLICE_SLOT_WORDS; word_++) \
-        for (uint64_t left_ = (set)[word_]; left_; left_ &= left_ - 1) \
-            for (unsigned slot = word_ * 64 + (unsigned)__builtin_ctzll(left_), once_ = 1; once_; \
-                 once_ = 0)
-
-/* The highest and the lowest class in a set; false when it is empty. */
-static bool class_range(struct cuslice_segment *shared, const uint64_t set[CUSLICE_SLOT_WORDS],
-                        unsigned *highest, unsigned *lowest)
-{
-    *highest = CUSLICE_LOW;
-    *lowest = CUSLICE_HIGH;
-    CLASS_EACH(set, slot)
-    {
-        unsigned class = class_of(shared, slot);
-        *highest = class > *highest ? class : *highest;
-        *lowest = class < *lowest ? class : *lowest;
-    }
-    return segment_first(set) < CUSLICE_SLOTS;
-}
-
-void class_split(struct cuslice_segment *shared, const uint64_t set[CUSLICE_SLOT_WORDS],
-                 struct class_split *split)
-{
-    unsigned highest, lowest;
-    *split = (struct class_split){.any_lower = false};
-    if (!class_range(shared, set, &highest, &lowest))
-        return;
-    split->any_lower = lowest < highest;
-    CLASS_EACH(set, slot)
-    {
-        uint64_t *part = class_of(shared, slot) == highest ? split->top : split->lower;
-        part[slot / 64] |= UINT64_C(1) << (slot % 64);
-    }
+           class_of(tenant_of(shared, slot)) > class_of(tenant_of(shared, other));
 }
 
 static int64_t class_worst(const struct cuslice_segment *shared)
@@ -101,27 +63,31 @@ bool class_below(const struct cuslice_segment *shared, uint64_t epoch)
     return atomic_load(&shared->class_epoch) == epoch;
 }
 
-bool class_due(struct cuslice_segment *shared, const struct class_split *split, unsigned last,
-               bool below)
+bool class_outranked(const struct waiters *waiters, unsigned slot)
 {
-    if (!split->any_lower)
-        return false;
-    unsigned top = segment_first(split->top);
-    if (!class_outranks(shared, top, last))
-        return class_owed(shared) >= (int64_t)CLASS_TURN_NS;
-    return below && split->lower[last / 64] >> (last % 64) & 1 && class_owed(shared) > 0;
+    return slot < CUSLICE_SLOTS && waiters->highest > class_of(tenant_of(waiters->shared, slot));
 }
 
-uint64_t class_end(struct cuslice_segment *shared, unsigned slot, uint64_t epoch,
-                   const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t granted, uint64_t from)
+bool class_due(struct waiters *waiters, unsigned last, bool below)
 {
-    unsigned mine = class_of(shared, slot), highest, lowest;
+    int64_t owed = class_owed(waiters->shared);
+    if (waiters->lowest >= waiters->highest)
+        return false;
+    if (!class_outranked(waiters, last))
+        return owed >= (int64_t)CLASS_TURN_NS;
+    const struct waiters_tenant *mine = waiters_find(waiters, last);
+    return below && mine && waiters_outranked(waiters, mine) && owed > 0;
+}
+
+uint64_t class_end(const struct waiters *waiters, unsigned slot, uint64_t epoch, uint64_t granted,
+                   uint64_t from)
+{
+    struct cuslice_segment *shared = waiters->shared;
+    unsigned mine = class_of(tenant_of(shared, slot));
     int64_t owed = class_owed(shared);
-    if (!class_range(shared, waiting, &highest, &lowest))
-        return CLOCK_NEVER;
-    if (highest > mine)
+    if (waiters->highest > mine)
         return from + (owed > 0 && class_below(shared, epoch) ? (uint64_t)owed : 0);
-    if (lowest >= mine)
+    if (waiters->lowest >= mine)
         return CLOCK_NEVER;
     int64_t lacks = (int64_t)CLASS_TURN_NS - owed;
     uint64_t quantum = segment_quantum(shared), least = CLASS_PARTS * CLASS_TURN_NS;
@@ -145,17 +111,16 @@ static int64_t class_after(int64_t owed, int64_t use, bool below, bool lower, bo
     return -owed > use ? owed + use : 0;
 }
 
-void class_spend(struct cuslice_segment *shared, unsigned slot, uint64_t epoch,
-                 const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t ns)
+void class_spend(const struct waiters *waiters, unsigned slot, uint64_t epoch, uint64_t ns)
 {
-    unsigned mine = class_of(shared, slot), highest, lowest;
+    struct cuslice_segment *shared = waiters->shared;
+    unsigned mine = class_of(tenant_of(shared, slot));
     int64_t worst = class_worst(shared), use = ns < (uint64_t)worst ? (int64_t)ns : worst;
     uint64_t old = atomic_load(&shared->class_owed), next;
-    bool any = class_range(shared, waiting, &highest, &lowest);
     do {
         int64_t owed = class_within(shared, old);
-        owed = class_after(owed, use, class_below(shared, epoch), any && lowest < mine,
-                           any && highest > mine);
+        owed = class_after(owed, use, class_below(shared, epoch),
+                           waiters->lowest<mine, waiters->highest> mine);
         next = (uint64_t)class_within(shared, (uint64_t)owed);
         if (next == old)
             return;

@@ -5,7 +5,6 @@
 #include "policy.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "class.h"
 #include "limit.h"
@@ -57,50 +56,83 @@ static void policy_raise(_Atomic(uint64_t) *word, uint64_t value)
         ;
 }
 
-/* Whether `slot` goes before `best`, which is a slot of the same set met earlier in ring order. */
-static bool policy_before(struct cuslice_segment *shared, unsigned slot, unsigned best)
+/* 0 for a time that is still to come, which is damage. */
+static uint64_t policy_last_turn(const _Atomic(uint64_t) *word, uint64_t now)
 {
-    struct cuslice_tenant *mine = tenant_of(shared, slot), *its = tenant_of(shared, best);
-    if (mine != its)
-        return policy_vtime(mine) < policy_vtime(its);
-    return atomic_load(&shared->slot[slot].last_grant_ns) <
-           atomic_load(&shared->slot[best].last_grant_ns);
+    uint64_t last = atomic_load(word);
+    return last <= now ? last : 0;
 }
 
-unsigned policy_pick(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                     unsigned after)
+/* The first slot of a set that comes after `after` in ring order, round to itself; CUSLICE_NOBODY
+ * when the set is empty. */
+static unsigned policy_after(const uint64_t set[CUSLICE_SLOT_WORDS], unsigned after)
 {
-    unsigned best = CUSLICE_NOBODY;
+    unsigned start = after < CUSLICE_SLOTS ? (after + 1) % CUSLICE_SLOTS : 0;
+    uint64_t part = UINT64_MAX << (start % 64); /* of the first word; the rest of it comes last */
+    for (unsigned k = 0; k <= CUSLICE_SLOT_WORDS; k++, part = UINT64_MAX) {
+        unsigned w = (start / 64 + k) % CUSLICE_SLOT_WORDS;
+        if (set[w] & part)
+            return w * 64 + (unsigned)__builtin_ctzll(set[w] & part);
+    }
+    return CUSLICE_NOBODY;
+}
+
+/* How far a tenant's next client is from `after`, in ring order. */
+static unsigned policy_distance(const struct waiters_tenant *t, unsigned after)
+{
     unsigned start = after < CUSLICE_SLOTS ? after + 1 : 0;
-    for (unsigned k = 0; k < CUSLICE_SLOTS; k++) {
-        unsigned slot = (start + k) % CUSLICE_SLOTS;
-        if (!waiting[slot / 64]) {
-            k += 63 - slot % 64;
+    return (policy_after(t->slots, after) - start) % CUSLICE_SLOTS;
+}
+
+/* The tenant with the least virtual time of those who compete, ties in ring order after `after`;
+ * NULL when there is none. */
+static struct waiters_tenant *policy_least(struct waiters *w, unsigned after)
+{
+    struct waiters_tenant *best = NULL;
+    WAITERS_EACH(w, t)
+    {
+        if (!waiters_competes(w, t))
             continue;
-        }
-        if ((waiting[slot / 64] >> (slot % 64) & 1) &&
-            (best == CUSLICE_NOBODY || policy_before(shared, slot, best)))
-            best = slot;
+        if (!best || t->vtime < best->vtime ||
+            (t->vtime == best->vtime && policy_distance(t, after) < policy_distance(best, after)))
+            best = t;
     }
     return best;
 }
 
-unsigned policy_pick_next(struct cuslice_segment *shared,
-                          const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned self)
+/* The client of a tenant whose last turn, of those up to `now`, is longest ago. */
+static unsigned policy_client(const struct waiters *w, const struct waiters_tenant *t,
+                              unsigned after, uint64_t now)
 {
-    uint64_t others[CUSLICE_SLOT_WORDS];
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        others[w] = waiting[w];
-    others[self / 64] &= ~(UINT64_C(1) << (self % 64));
-    unsigned other = policy_pick(shared, others, self);
-    struct cuslice_tenant *mine = tenant_of(shared, self);
-    struct cuslice_tenant *its = other < CUSLICE_SLOTS ? tenant_of(shared, other) : NULL;
-    if (other == CUSLICE_NOBODY)
+    unsigned first = policy_after(t->slots, after), best = first, slot = first;
+    while ((slot = policy_after(t->slots, slot)) != first)
+        if (policy_last_turn(&w->shared->slot[slot].last_grant_ns, now) <
+            policy_last_turn(&w->shared->slot[best].last_grant_ns, now))
+            best = slot;
+    return best;
+}
+
+/* Turns that begin while one chooses count as well: hence no `now`. */
+static unsigned policy_pick(struct waiters *w, unsigned after)
+{
+    struct waiters_tenant *t = policy_least(w, after);
+    return t ? policy_client(w, t, after, UINT64_MAX) : CUSLICE_NOBODY;
+}
+
+/* The same at the end of the turn of `self`, which is one of `mine` and wants another: itself when
+ * it is clearly behind the others. */
+static unsigned policy_pick_again(struct waiters *w, struct waiters_tenant *mine, unsigned self)
+{
+    waiters_strike(mine, self);
+    struct waiters_tenant *its = policy_least(w, self);
+    if (!its)
         return self;
-    if (!mine || mine == its)
-        return other;
-    uint64_t ahead = policy_virtual(segment_quantum(shared) / POLICY_AGAIN, mine);
-    return policy_sum(policy_vtime(mine), ahead) <= policy_vtime(its) ? self : other;
+    if (mine->record && mine != its) {
+        uint64_t ahead = policy_virtual(segment_quantum(w->shared) / POLICY_AGAIN, mine->record);
+        if (policy_sum(mine->vtime, ahead) <= its->vtime)
+            return self;
+    }
+    return policy_client(w, its, self, UINT64_MAX);
 }
 
 void policy_charge(struct cuslice_tenant *tenant, uint64_t ns)
@@ -109,212 +141,177 @@ void policy_charge(struct cuslice_tenant *tenant, uint64_t ns)
         atomic_fetch_add_explicit(&tenant->vtime, policy_virtual(ns, tenant), memory_order_acq_rel);
 }
 
-/* The least virtual time among those in a set and the holder, who has run for held_ns; UINT64_MAX
- * when there is none. */
-static uint64_t policy_least(struct cuslice_segment *shared, const uint64_t set[CUSLICE_SLOT_WORDS],
-                             unsigned holder, uint64_t held_ns)
+/* The virtual time of the holder, who has run for held_ns; UINT64_MAX when there is none. */
+static uint64_t policy_held(struct cuslice_segment *shared, unsigned holder, uint64_t held_ns)
 {
     struct cuslice_tenant *t = holder < CUSLICE_SLOTS ? tenant_of(shared, holder) : NULL;
-    uint64_t least = t ? policy_sum(policy_vtime(t), policy_virtual(held_ns, t)) : UINT64_MAX;
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = set[w]; left; left &= left - 1) {
-            unsigned slot = w * 64 + (unsigned)__builtin_ctzll(left);
-            uint64_t vtime = policy_vtime(tenant_of(shared, slot));
-            least = vtime < least ? vtime : least;
-        }
+    return t ? policy_sum(policy_vtime(t), policy_virtual(held_ns, t)) : UINT64_MAX;
+}
+
+/* The least virtual time of those who would compete without `tenant` (NULL: nobody's); UINT64_MAX:
+ * there are none. */
+static uint64_t policy_others(const struct waiters *w, const struct cuslice_tenant *tenant)
+{
+    uint64_t least = UINT64_MAX;
+    unsigned highest = CUSLICE_LOW;
+    WAITERS_EACH(w, t)
+    {
+        if (!t->able || (tenant && t->record == tenant) || t->class < highest)
+            continue;
+        if (t->class > highest || t->vtime < least)
+            least = t->vtime;
+        highest = t->class;
+    }
     return least;
 }
 
-static bool policy_awake(struct cuslice_segment *shared, const struct cuslice_tenant *tenant,
-                         const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned except,
-                         unsigned holder)
+/* Raises a tenant's virtual time to that of the others and the holder, less a quantum, or less what
+ * it is owed. */
+static void policy_level(const struct waiters *w, struct cuslice_tenant *tenant, unsigned holder,
+                         uint64_t held_ns, uint64_t owed)
 {
-    if (holder < CUSLICE_SLOTS && tenant_of(shared, holder) == tenant)
-        return true;
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = waiting[w]; left; left &= left - 1) {
-            unsigned slot = w * 64 + (unsigned)__builtin_ctzll(left);
-            if (slot != except && tenant_of(shared, slot) == tenant)
-                return true;
-        }
-    return false;
-}
-
-/* The least virtual time of the others that compete; UINT64_MAX: there are none. */
-static uint64_t policy_base(struct cuslice_segment *shared, const struct cuslice_tenant *tenant,
-                            const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder,
-                            uint64_t held_ns, uint64_t now)
-{
-    struct class_split split;
-    uint64_t others[CUSLICE_SLOT_WORDS] = {0};
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = waiting[w]; left; left &= left - 1)
-            if (tenant_of(shared, w * 64 + (unsigned)__builtin_ctzll(left)) != tenant)
-                others[w] |= left & -left;
-    limit_strike(shared, others, now);
-    class_split(shared, others, &split);
-    return policy_least(shared, split.top, holder, held_ns);
-}
-
-/* Raises a tenant's virtual time to that, less a quantum, or less what it is owed. */
-static void policy_level(struct cuslice_segment *shared, struct cuslice_tenant *tenant,
-                         const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder,
-                         uint64_t held_ns, uint64_t owed, uint64_t now)
-{
-    uint64_t base = policy_base(shared, tenant, waiting, holder, held_ns, now);
+    uint64_t held = policy_held(w->shared, holder, held_ns), base = policy_others(w, tenant);
+    base = held < base ? held : base;
     if (base == UINT64_MAX)
-        base = atomic_load(&shared->vclock);
-    uint64_t credit = policy_virtual(segment_quantum(shared), tenant);
+        base = atomic_load(&w->shared->vclock);
+    uint64_t credit = policy_virtual(segment_quantum(w->shared), tenant);
     credit = credit > owed ? credit : owed;
     policy_raise(&tenant->vtime, base > credit ? base - credit : 0);
 }
 
-uint64_t policy_owed(struct cuslice_segment *shared, unsigned slot,
-                     const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t now)
+uint64_t policy_owed(const struct waiters *waiters, unsigned slot)
 {
-    struct cuslice_tenant *tenant = tenant_of(shared, slot);
+    struct cuslice_tenant *tenant = tenant_of(waiters->shared, slot);
     if (!tenant)
         return 0;
-    uint64_t base = policy_base(shared, tenant, waiting, CUSLICE_NOBODY, 0, now);
-    uint64_t vtime = policy_vtime(tenant);
+    uint64_t base = policy_others(waiters, tenant), vtime = policy_vtime(tenant);
     return base != UINT64_MAX && base > vtime ? base - vtime : 0;
+}
+
+/* Whether another client of a tenant than `slot` waits or holds the token. */
+static bool policy_awake(const struct waiters *w, const struct cuslice_tenant *tenant,
+                         unsigned slot, unsigned holder)
+{
+    if (holder < CUSLICE_SLOTS && tenant_of(w->shared, holder) == tenant)
+        return true;
+    WAITERS_EACH(w, t)
+    {
+        if (t->record == tenant)
+            return policy_after(t->slots, slot) != slot;
+    }
+    return false;
 }
 
 void policy_lift(struct cuslice_segment *shared, unsigned slot,
                  const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
                  uint64_t owed, uint64_t now)
 {
+    struct waiters waiters;
     struct cuslice_tenant *tenant = tenant_of(shared, slot);
-    if (!tenant || policy_awake(shared, tenant, waiting, slot, holder))
+    waiters_gather(&waiters, shared, waiting, now);
+    if (!tenant || policy_awake(&waiters, tenant, slot, holder))
         return;
     limit_rest(shared, tenant, now);
-    policy_level(shared, tenant, waiting, holder, held_ns, owed, now);
+    policy_level(&waiters, tenant, holder, held_ns, owed);
 }
 
 void policy_return(struct cuslice_segment *shared, unsigned slot,
                    const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned holder, uint64_t held_ns,
                    uint64_t now)
 {
+    struct waiters waiters;
     struct cuslice_tenant *tenant = tenant_of(shared, slot);
+    waiters_gather(&waiters, shared, waiting, now);
     if (tenant)
-        policy_level(shared, tenant, waiting, holder, held_ns, 0, now);
+        policy_level(&waiters, tenant, holder, held_ns, 0);
 }
 
 /* Damage to the file may leave a virtual time that nobody would ever catch up with. */
-static void policy_forgive(struct cuslice_segment *shared,
-                           const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t least)
+static void policy_forgive(struct waiters *w, uint64_t least)
 {
-    uint64_t plain = policy_plain_turn(shared);
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = waiting[w]; left; left &= left - 1) {
-            struct cuslice_tenant *t = tenant_of(shared, w * 64 + (unsigned)__builtin_ctzll(left));
-            uint64_t vtime = policy_vtime(t);
-            if (!t || vtime <= policy_sum(least, policy_virtual(plain, t)))
-                continue;
-            uint64_t most = policy_sum(least, policy_virtual(policy_worst_turn(shared), t));
-            if (vtime > most)
-                atomic_compare_exchange_strong(&t->vtime, &vtime, most);
-        }
+    uint64_t plain = policy_plain_turn(w->shared);
+    WAITERS_EACH(w, t)
+    {
+        if (!t->record || t->vtime <= policy_sum(least, policy_virtual(plain, t->record)))
+            continue;
+        uint64_t worst = policy_virtual(policy_worst_turn(w->shared), t->record);
+        uint64_t most = policy_sum(least, worst);
+        if (t->vtime > most && atomic_compare_exchange_strong(&t->record->vtime, &t->vtime, most))
+            t->vtime = most;
+    }
 }
 
 /* Who is held back is like a sleeper: it earns no more than one quantum of credit. */
-static void policy_keep_up(struct cuslice_segment *shared,
-                           const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                           const uint64_t competing[CUSLICE_SLOT_WORDS])
+static void policy_keep_up(struct waiters *w)
 {
-    uint64_t clock = atomic_load(&shared->vclock);
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = waiting[w] & ~competing[w]; left; left &= left - 1) {
-            struct cuslice_tenant *t = tenant_of(shared, w * 64 + (unsigned)__builtin_ctzll(left));
-            uint64_t credit = t ? policy_virtual(segment_quantum(shared), t) : 0;
-            if (t && clock > credit)
-                policy_raise(&t->vtime, clock - credit);
+    uint64_t clock = atomic_load(&w->shared->vclock), quantum = segment_quantum(w->shared);
+    WAITERS_EACH(w, t)
+    {
+        if (!t->record || waiters_competes(w, t))
+            continue;
+        uint64_t credit = policy_virtual(quantum, t->record);
+        if (clock > credit && t->vtime < clock - credit) {
+            t->vtime = clock - credit;
+            policy_raise(&t->record->vtime, t->vtime);
         }
+    }
 }
 
-void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                    const uint64_t competing[CUSLICE_SLOT_WORDS], unsigned holder)
+void policy_advance(struct waiters *waiters, unsigned holder)
 {
-    uint64_t least = policy_least(shared, competing, holder, 0);
+    struct cuslice_segment *shared = waiters->shared;
+    uint64_t held = policy_held(shared, holder, 0), least = policy_others(waiters, NULL);
     uint64_t clock = atomic_load(&shared->vclock);
+    least = held < least ? held : least;
     if (least == UINT64_MAX)
         return;
-    policy_forgive(shared, waiting, least);
+    policy_forgive(waiters, least);
     /* It may be ahead by a sleeper's credit, which is largest at weight 1. */
     if (clock > policy_sum(least, 100 * policy_plain_turn(shared)) &&
         clock > policy_sum(least, 100 * policy_worst_turn(shared)))
         atomic_compare_exchange_strong(&shared->vclock, &clock, least);
     policy_raise(&shared->vclock, least);
-    policy_keep_up(shared, waiting, competing);
-}
-
-/* Those that no limit holds back, by class. */
-static void policy_split(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                         struct class_split *split, uint64_t now)
-{
-    uint64_t able[CUSLICE_SLOT_WORDS];
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        able[w] = waiting[w];
-    limit_strike(shared, able, now);
-    class_split(shared, able, split);
+    policy_keep_up(waiters);
 }
 
 unsigned policy_expect(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
                        unsigned last, uint64_t now)
 {
-    struct class_split split;
-    policy_split(shared, waiting, &split, now);
-    return policy_pick(shared, split.top, last);
+    struct waiters waiters;
+    waiters_gather(&waiters, shared, waiting, now);
+    return policy_pick(&waiters, last);
 }
 
-static bool policy_in(const uint64_t set[CUSLICE_SLOT_WORDS], unsigned slot)
+/* Of the lower classes: whose last turn is longest ago. Who has no tenant comes last. */
+static unsigned policy_pick_oldest(struct waiters *w)
 {
-    return slot < CUSLICE_SLOTS && (set[slot / 64] >> (slot % 64) & 1);
-}
-
-/* 0 for a time that is still to come, which is damage. */
-static uint64_t policy_last_turn(const _Atomic(uint64_t) *word, uint64_t now)
-{
-    uint64_t last = atomic_load(word);
-    return last <= now ? last : 0;
-}
-
-/* Whether the turns of `slot`, and of its tenant, are longer ago than those of `best`. */
-static bool policy_older(struct cuslice_segment *shared, unsigned slot, unsigned best, uint64_t now)
-{
-    struct cuslice_tenant *mine = tenant_of(shared, slot), *its = tenant_of(shared, best);
-    if (mine == its)
-        return policy_last_turn(&shared->slot[slot].last_grant_ns, now) <
-               policy_last_turn(&shared->slot[best].last_grant_ns, now);
-    return !its || (mine && policy_last_turn(&mine->last_grant_ns, now) <
-                                policy_last_turn(&its->last_grant_ns, now));
-}
-
-static unsigned policy_pick_oldest(struct cuslice_segment *shared,
-                                   const uint64_t set[CUSLICE_SLOT_WORDS], uint64_t now)
-{
-    unsigned best = CUSLICE_NOBODY;
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        for (uint64_t left = set[w]; left; left &= left - 1) {
-            unsigned slot = w * 64 + (unsigned)__builtin_ctzll(left);
-            if (best == CUSLICE_NOBODY || policy_older(shared, slot, best, now))
-                best = slot;
+    struct waiters_tenant *best = NULL;
+    uint64_t oldest = UINT64_MAX;
+    WAITERS_EACH(w, t)
+    {
+        if (!waiters_outranked(w, t))
+            continue;
+        uint64_t last =
+            t->record ? policy_last_turn(&t->record->last_grant_ns, w->now) : UINT64_MAX;
+        if (!best || last < oldest) {
+            best = t;
+            oldest = last;
         }
-    return best;
+    }
+    return best ? policy_client(w, best, CUSLICE_NOBODY, w->now) : CUSLICE_NOBODY;
 }
 
-unsigned policy_next(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                     unsigned last, bool *below, uint64_t now)
+unsigned policy_next(struct waiters *waiters, unsigned last, bool *below)
 {
-    struct class_split split;
-    policy_split(shared, waiting, &split, now);
+    struct cuslice_segment *shared = waiters->shared;
     struct cuslice_tenant *mine = last < CUSLICE_SLOTS ? tenant_of(shared, last) : NULL;
-    bool outranked = class_outranks(shared, segment_first(split.top), last);
-    bool held = outranked || (mine && limit_until(shared, mine, now));
-    policy_advance(shared, waiting, split.top, held ? CUSLICE_NOBODY : last);
-    *below = class_due(shared, &split, last, *below);
+    bool outranked = class_outranked(waiters, last);
+    bool held = outranked || (mine && limit_until(shared, mine, waiters->now));
+    policy_advance(waiters, held ? CUSLICE_NOBODY : last);
+    *below = class_due(waiters, last, *below);
     if (*below)
-        return outranked ? last : policy_pick_oldest(shared, split.lower, now);
-    return policy_in(split.top, last) ? policy_pick_next(shared, split.top, last)
-                                      : policy_pick(shared, split.top, last);
+        return outranked ? last : policy_pick_oldest(waiters);
+    struct waiters_tenant *again = waiters_find(waiters, last);
+    return again && waiters_competes(waiters, again) ? policy_pick_again(waiters, again, last)
+                                                     : policy_pick(waiters, last);
 }

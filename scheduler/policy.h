@@ -17,23 +17,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cuslice/segment.h"
+#include "waiters.h"
 
-/* The slot among `waiting` that goes next after `after`; CUSLICE_NOBODY when the set is empty. */
-unsigned policy_pick(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                     unsigned after);
-
-/* The same at the end of the turn of `self`, which wants another: itself when it is clearly behind
- * the others, by a quarter of a slice. */
-unsigned policy_pick_next(struct cuslice_segment *shared,
-                          const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned self);
-
-/* Who goes next of those in `waiting`, who may: neither held back by a limit nor, unless its turn
- * is due, by a higher class. `last` is who had the turn that ends, and wants another if it is in
- * the set. CUSLICE_NOBODY when there is nobody. *below: whether that turn was, and the next one is,
- * one that a lower class gets although a higher one waits. Moves the ring's virtual clock on. */
-unsigned policy_next(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                     unsigned last, bool *below, uint64_t now);
+/* Who goes next of those who wait and may: neither held back by a limit nor, unless its turn is
+ * due, by a higher class. `last` is who had the turn that ends, and wants another if it is among
+ * them; it gets that only when it is clearly behind the others, by a quarter of a slice.
+ * CUSLICE_NOBODY when there is nobody. *below: whether that turn was, and the next one is, one that
+ * a lower class gets although a higher one waits. Moves the ring's virtual clock on, and strikes
+ * `last` from the waiters. */
+unsigned policy_next(struct waiters *waiters, unsigned last, bool *below);
 
 /* Who of those in `waiting` is likely to be next after `last`, which has the turn and is not among
  * them. Changes nothing. */
@@ -43,10 +35,9 @@ unsigned policy_expect(struct cuslice_segment *shared, const uint64_t waiting[CU
 /* Adds `ns` of use to a tenant's virtual time; NULL is nobody's. */
 void policy_charge(struct cuslice_tenant *tenant, uint64_t ns);
 
-/* How far a tenant is behind the others that wait, in virtual time: what it is owed as it lets go.
- */
-uint64_t policy_owed(struct cuslice_segment *shared, unsigned slot,
-                     const uint64_t waiting[CUSLICE_SLOT_WORDS], uint64_t now);
+/* How far the tenant of `slot` is behind the others that wait, in virtual time: what it is owed as
+ * it lets go. */
+uint64_t policy_owed(const struct waiters *waiters, unsigned slot);
 
 /* Lifts a tenant that begins to wait to where the ring is, less one quantum: a sleeper earns no
  * more credit than that, but one that has been away for a moment only keeps what it is `owed`.
@@ -63,7 +54,6 @@ void policy_return(struct cuslice_segment *shared, unsigned slot,
 /* Moves the ring's virtual clock up to the least virtual time of `holder` and of those waiting who
  * compete; keeps the others within a quantum of it, since who is held back earns no more than a
  * sleeper; pulls back times that only a damaged file can hold. */
-void policy_advance(struct cuslice_segment *shared, const uint64_t waiting[CUSLICE_SLOT_WORDS],
-                    const uint64_t competing[CUSLICE_SLOT_WORDS], unsigned holder);
+void policy_advance(struct waiters *waiters, unsigned holder);
 
 #endif

@@ -111,6 +111,7 @@
 #include "paging.h"
 #include "policy.h"
 #include "slot.h"
+#include "waiters.h"
 
 /* How often those look who stand further back. */
 #define RING_FAR_WATCH_NS (250 * CLOCK_MS)
@@ -136,14 +137,6 @@ static void ring_waiting(struct cuslice_segment *shared, uint64_t set[CUSLICE_SL
 {
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
         set[w] = atomic_load(&shared->waiting[w]);
-}
-
-/* Those among the waiting that no limit holds back. */
-static void ring_able(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS],
-                      uint64_t now)
-{
-    ring_waiting(shared, set);
-    limit_strike(shared, set, now);
 }
 
 /* Whether another than `slot` waits that no limit holds back. */
@@ -202,18 +195,18 @@ static bool ring_move(struct cuslice_segment *shared, uint64_t old, unsigned nex
  * this call that moved it. */
 static bool ring_grant(struct cuslice_segment *shared, uint64_t old, uint64_t now)
 {
-    uint64_t waiting[CUSLICE_SLOT_WORDS];
+    struct waiters waiters;
     unsigned after = CUSLICE_TOKEN_HOLDER(old);
-    ring_waiting(shared, waiting);
     bool moved = false, below = class_below(shared, CUSLICE_TOKEN_EPOCH(old));
-    unsigned next = policy_next(shared, waiting, after, &below, now);
+    waiters_look(&waiters, shared, now);
+    unsigned next = policy_next(&waiters, after, &below);
     if (next == CUSLICE_NOBODY) {
         moved = after != CUSLICE_NOBODY && ring_move(shared, old, next, false, now); /* R1 */
         if (!moved)
             return false;
         old = CUSLICE_TOKEN(ring_next_epoch(old), CUSLICE_NOBODY);
-        ring_waiting(shared, waiting); /* R2 */
-        next = policy_next(shared, waiting, after, &below, now);
+        waiters_look(&waiters, shared, now); /* R2 */
+        next = policy_next(&waiters, after, &below);
     }
     if (next == CUSLICE_NOBODY || !ring_move(shared, old, next, below, now))
         return moved;
@@ -628,17 +621,20 @@ unsigned ring_clients(const struct ring *ring)
 }
 
 /* Charges the holder up to now and lets policy choose, this client among the candidates if it wants
- * another turn. */
-static unsigned ring_choose(struct ring *ring, uint64_t token, bool busy, bool *below, uint64_t now)
+ * another turn. All by one look at those who wait. */
+static unsigned ring_choose(struct ring *ring, struct waiters *waiters, uint64_t token, bool busy,
+                            bool *below)
 {
     struct cuslice_segment *shared = ring_shared(ring);
-    uint64_t waiting[CUSLICE_SLOT_WORDS];
-    slot_charge(shared, ring->slot, CUSLICE_TOKEN_EPOCH(token), now);
+    uint64_t waiting[CUSLICE_SLOT_WORDS], epoch = CUSLICE_TOKEN_EPOCH(token), now = clock_now();
+    uint64_t used = slot_bill(shared, ring->slot, epoch, now);
     ring_waiting(shared, waiting);
     if (busy)
         waiting[ring->slot / 64] |= ring_bit(ring);
-    *below = class_below(shared, CUSLICE_TOKEN_EPOCH(token));
-    return policy_next(shared, waiting, ring->slot, below, now);
+    waiters_gather(waiters, shared, waiting, now);
+    class_spend(waiters, ring->slot, epoch, used);
+    *below = class_below(shared, epoch);
+    return policy_next(waiters, ring->slot, below);
 }
 
 static int ring_again(struct ring *ring, uint64_t *token, bool below, uint64_t now)
@@ -665,21 +661,22 @@ int ring_restart(struct ring *ring, uint64_t *token)
 
 int ring_renew(struct ring *ring, uint64_t *token, bool busy)
 {
-    uint64_t now = clock_now();
+    struct waiters waiters;
+    bool below;
     if (ring_token(ring) != *token)
         return -ESTALE;
-    bool below;
-    unsigned next = ring_choose(ring, *token, busy, &below, now);
+    unsigned next = ring_choose(ring, &waiters, *token, busy, &below);
     if (next == ring->slot)
-        return ring_again(ring, token, below, now);
+        return ring_again(ring, token, below, waiters.now);
     return next == CUSLICE_NOBODY && !ring_limit_until(ring) ? 1 : 0;
 }
 
 bool ring_due(struct ring *ring, uint64_t token)
 {
+    struct waiters waiters;
     bool below;
-    uint64_t now = clock_now();
-    return ring_token(ring) == token && ring_choose(ring, token, true, &below, now) != ring->slot;
+    return ring_token(ring) == token &&
+           ring_choose(ring, &waiters, token, true, &below) != ring->slot;
 }
 
 void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
@@ -787,26 +784,25 @@ static void ring_poke_next(struct cuslice_segment *shared, unsigned next)
 }
 
 /* It pauses. What it is owed is not lost by that, nor does it grow meanwhile. */
-static void ring_leave_turn(struct ring *ring, uint64_t now)
+static void ring_leave_turn(struct ring *ring, const struct waiters *waiters)
 {
-    uint64_t waiting[CUSLICE_SLOT_WORDS];
-    ring_waiting(ring_shared(ring), waiting);
-    ring->owed = policy_owed(ring_shared(ring), ring->slot, waiting, now);
-    ring->left_ns = now;
+    ring->owed = policy_owed(waiters, ring->slot);
+    ring->left_ns = waiters->now;
 }
 
 int ring_pass(struct ring *ring, uint64_t *token, bool busy)
 {
     struct cuslice_segment *shared = ring_shared(ring);
-    uint64_t now = clock_now();
+    struct waiters waiters;
+    bool below;
     if (ring_token(ring) != *token)
         return -ESTALE;
-    bool below;
-    unsigned next = ring_choose(ring, *token, busy, &below, now);
+    unsigned next = ring_choose(ring, &waiters, *token, busy, &below);
+    uint64_t now = waiters.now;
     if (next == ring->slot)
         return ring_again(ring, token, below, now);
     if (!busy)
-        ring_leave_turn(ring, now);
+        ring_leave_turn(ring, &waiters);
     if (next == CUSLICE_NOBODY) {
         if (!ring_grant(shared, *token, now))
             return -ESTALE;
@@ -838,15 +834,14 @@ uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *grant
 uint64_t ring_cut(const struct ring *ring, uint64_t token)
 {
     struct cuslice_segment *shared = ring_shared(ring);
-    uint64_t others[CUSLICE_SLOT_WORDS], granted, now = clock_now();
+    struct waiters waiters;
+    uint64_t granted, now = clock_now();
     ring_slice_end(ring, token, &granted);
     uint64_t from = now - ring_held(shared, ring->slot, now);
     from = from > granted ? from : granted;
-    ring_able(shared, others, now);
-    others[ring->slot / 64] &= ~ring_bit(ring);
+    waiters_look(&waiters, shared, now);
     uint64_t limit = limit_end(shared, ring_tenant(ring), from);
-    uint64_t class =
-        class_end(shared, ring->slot, CUSLICE_TOKEN_EPOCH(token), others, granted, from);
+    uint64_t class = class_end(&waiters, ring->slot, CUSLICE_TOKEN_EPOCH(token), granted, from);
     return limit < class ? limit : class;
 }
 

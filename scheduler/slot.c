@@ -21,6 +21,7 @@
 #include "mapfile.h"
 #include "policy.h"
 #include "ring.h"
+#include "waiters.h"
 
 /* A turn is revoked so soon after it could be, even where CPUs are busy. */
 #define SLOT_REVOKED_NS (100 * CLOCK_MS)
@@ -38,19 +39,6 @@ static void slot_set(_Atomic(uint64_t) *set, unsigned slot)
 static void slot_unset(_Atomic(uint64_t) *set, unsigned slot)
 {
     atomic_fetch_and(&set[slot / 64], ~(UINT64_C(1) << (slot % 64)));
-}
-
-/* To the tenant's account with its limit, and to that of the classes below or above it. */
-static void slot_spend(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t ns,
-                       uint64_t now)
-{
-    uint64_t others[CUSLICE_SLOT_WORDS];
-    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
-        others[w] = atomic_load(&shared->waiting[w]);
-    others[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
-    limit_spend(shared, tenant_of(shared, slot), ns, now);
-    limit_strike(shared, others, now);
-    class_spend(shared, slot, epoch, others, ns);
 }
 
 /* Since when, at the earliest after `from`, another client has waited; `now` when none does. */
@@ -83,23 +71,34 @@ static uint64_t slot_used(struct cuslice_segment *shared, unsigned slot, uint64_
     return now - since <= longest ? now - from : since - from + slice;
 }
 
-void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now)
+uint64_t slot_bill(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now)
 {
     struct cuslice_slot *s = &shared->slot[slot];
     uint64_t from = atomic_load(&s->grant_ns), to = atomic_load(&s->charged_to_ns);
     if (atomic_load(&s->grant_epoch) != epoch)
-        return;
+        return 0;
     if (to > now && to - now > CLOCK_S) /* damage, which would make every turn free */
         atomic_compare_exchange_strong(&s->charged_to_ns, &to, now);
     from = to > from ? to : from;
     if (from >= now || !atomic_compare_exchange_strong(&s->charged_to_ns, &to, now))
-        return;
+        return 0;
     uint64_t used = slot_used(shared, slot, from, now);
     slot_count(shared, slot, granted_ns, used);
     slot_count(shared, slot, charged_ns, used);
     atomic_fetch_add_explicit(&shared->busy_ns, used, memory_order_relaxed);
     policy_charge(tenant_of(shared, slot), used);
-    slot_spend(shared, slot, epoch, used, now);
+    limit_spend(shared, tenant_of(shared, slot), used, now);
+    return used;
+}
+
+void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now)
+{
+    struct waiters waiters;
+    uint64_t used = slot_bill(shared, slot, epoch, now);
+    if (used == 0)
+        return;
+    waiters_look(&waiters, shared, now);
+    class_spend(&waiters, slot, epoch, used);
 }
 
 /* Word by word, since a revoker may be adding to them. */

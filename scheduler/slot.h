@@ -39,8 +39,11 @@ int slot_reap(struct segment *segment, unsigned slot);
 unsigned slot_reap_set(struct segment *segment, const _Atomic(uint64_t) set[CUSLICE_SLOT_WORDS],
                        unsigned except);
 
-/* Charges the holder `slot` up to `now` for the turn of `epoch`: to its books and against its
- * tenant's share. By the holder itself, or by who takes the token off it. */
+/* Charges the holder `slot` up to `now` for the turn of `epoch`: to its books, against its tenant's
+ * share and limit, and to the account of the classes. By the holder itself, or by who takes the
+ * token off it. slot_bill leaves the classes to its caller (class_spend) and returns for how long.
+ */
+uint64_t slot_bill(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now);
 void slot_charge(struct cuslice_segment *shared, unsigned slot, uint64_t epoch, uint64_t now);
 
 /* Adds to a counter of the client and to the same one of its tenant. */

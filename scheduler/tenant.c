@@ -273,12 +273,6 @@ void tenant_leave(struct cuslice_segment *shared, unsigned tenant, unsigned slot
         atomic_store(&t->left_ns, 0);
 }
 
-struct cuslice_tenant *tenant_of(struct cuslice_segment *shared, unsigned slot)
-{
-    unsigned tenant = atomic_load_explicit(&shared->slot[slot].tenant, memory_order_acquire);
-    return tenant < CUSLICE_TENANTS ? &shared->tenant[tenant] : NULL;
-}
-
 uint64_t tenant_pid_namespace(void)
 {
     struct stat st;

@@ -86,7 +86,17 @@ static inline uint64_t tenant_process_limit(const struct cuslice_tenant *tenant,
                : own;
 }
 
-/* The tenant of a slot, bounded: NULL when the slot names none. */
-struct cuslice_tenant *tenant_of(struct cuslice_segment *shared, unsigned slot);
+/* The tenant of a slot, bounded: CUSLICE_TENANTS or NULL when the slot names none. */
+static inline unsigned tenant_index(struct cuslice_segment *shared, unsigned slot)
+{
+    unsigned tenant = atomic_load_explicit(&shared->slot[slot].tenant, memory_order_acquire);
+    return tenant < CUSLICE_TENANTS ? tenant : CUSLICE_TENANTS;
+}
+
+static inline struct cuslice_tenant *tenant_of(struct cuslice_segment *shared, unsigned slot)
+{
+    unsigned tenant = tenant_index(shared, slot);
+    return tenant < CUSLICE_TENANTS ? &shared->tenant[tenant] : NULL;
+}
 
 #endif

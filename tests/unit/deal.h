@@ -92,11 +92,11 @@ static inline void deal_charge(unsigned slot)
 
 static inline unsigned deal_next(unsigned last)
 {
-    uint64_t set[CUSLICE_SLOT_WORDS];
+    struct waiters all;
 
-    deal_waiting(set);
+    waiters_look(&all, shared, deal_now);
     deal_below = class_below(shared, deal_epoch);
-    return policy_next(shared, set, last, &deal_below, deal_now);
+    return policy_next(&all, last, &deal_below);
 }
 
 static inline void deal_grant(unsigned slot)
@@ -113,15 +113,13 @@ static inline void deal_grant(unsigned slot)
 /* When the turn of `slot` has to end, as its keeper sees it. */
 static inline uint64_t deal_due(unsigned slot)
 {
-    uint64_t others[CUSLICE_SLOT_WORDS];
+    struct waiters all;
     uint64_t granted = shared->slot[slot].grant_ns, charged = shared->slot[slot].charged_to_ns;
     uint64_t from = charged > granted ? charged : granted, due = granted + shared->quantum_ns;
 
-    deal_waiting(others);
-    others[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
-    limit_strike(shared, others, deal_now);
+    waiters_look(&all, shared, deal_now);
     uint64_t limit = limit_end(shared, tenant_of(shared, slot), from);
-    uint64_t class = class_end(shared, slot, deal_epoch, others, granted, from);
+    uint64_t class = class_end(&all, slot, deal_epoch, granted, from);
     due = limit < due ? limit : due;
     return class < due ? class : due;
 }

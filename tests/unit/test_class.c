@@ -31,28 +31,46 @@ static double percent(unsigned tenant)
     return deal_percent(tenant, begun, deal_now);
 }
 
+/* The clients that compete, and those of the lower classes, one word of slots of each. */
+static void split(struct waiters *all, unsigned word, uint64_t *top, uint64_t *lower)
+{
+    *top = *lower = 0;
+    WAITERS_EACH(all, t)
+    {
+        *top |= waiters_competes(all, t) ? t->slots[word] : 0;
+        *lower |= waiters_outranked(all, t) ? t->slots[word] : 0;
+    }
+}
+
 static void test_split(void)
 {
-    struct class_split split;
-    uint64_t set[CUSLICE_SLOT_WORDS] = {0};
+    struct waiters all;
+    uint64_t set[CUSLICE_SLOT_WORDS] = {0}, top, lower;
 
     begin();
-    class_split(shared, set, &split);
-    CHECK(!split.any_lower && !class_due(shared, &split, 3, true));
+    waiters_gather(&all, shared, set, deal_now);
+    CHECK(all.highest < all.lowest && !class_due(&all, 3, true));
     deal_client(1, 1, 100, 100, LOW);
     deal_client(70, 2, 100, 100, HIGH);
     deal_client(200, 3, 100, 100, HIGH);
     deal_client(4, 4, 100, 100, 77);      /* damage: normal */
     set[0] = 1u << 1 | 1u << 4 | 1u << 5; /* 5 has no tenant */
-    class_split(shared, set, &split);
-    CHECK(split.any_lower);
-    CHECK_EQ(split.top[0], 1u << 4 | 1u << 5);
-    CHECK_EQ(split.lower[0], 1u << 1);
+    waiters_gather(&all, shared, set, deal_now);
+    split(&all, 0, &top, &lower);
+    CHECK(all.highest == NORMAL && all.lowest == LOW);
+    CHECK_EQ(top, 1u << 4 | 1u << 5);
+    CHECK_EQ(lower, 1u << 1);
     set[1] = 1u << 6;
     set[3] = 1u << 8;
-    class_split(shared, set, &split);
-    CHECK(split.top[0] == 0 && split.top[1] == 1u << 6 && split.top[3] == 1u << 8);
-    CHECK_EQ(split.lower[0], set[0]);
+    waiters_gather(&all, shared, set, deal_now);
+    split(&all, 0, &top, &lower);
+    CHECK(top == 0 && lower == set[0]);
+    split(&all, 1, &top, &lower);
+    CHECK(top == 1u << 6 && lower == 0);
+    split(&all, 3, &top, &lower);
+    CHECK(top == 1u << 8 && lower == 0);
+    CHECK(class_outranked(&all, 1) && !class_outranked(&all, 200));
+    CHECK(!class_outranked(&all, CUSLICE_NOBODY));
     CHECK(class_outranks(shared, 70, 1) && !class_outranks(shared, 70, 200));
     CHECK(!class_outranks(shared, 1, 4) && !class_outranks(shared, 70, CUSLICE_NOBODY));
     deal_end();

@@ -104,6 +104,7 @@ static void garbage_makes_no_turn_endless(void)
 static void debts_of_long_turns_stand(void)
 {
     uint64_t set[CUSLICE_SLOT_WORDS] = {3};
+    struct waiters both;
     begin(8 * GB);
     for (unsigned i = 0; i < 2; i++) {
         client(i, GB, GB, true);
@@ -113,10 +114,12 @@ static void debts_of_long_turns_stand(void)
     }
     shared->tenant[0].vtime = 5 * CLOCK_S;
     shared->slot[0].slice_ns = 3 * CLOCK_S;
-    policy_advance(shared, set, set, CUSLICE_NOBODY);
+    waiters_gather(&both, shared, set, NOW);
+    policy_advance(&both, CUSLICE_NOBODY);
     CHECK_EQ(shared->tenant[0].vtime / CLOCK_MS, 5000);
     shared->slot[0].slice_ns = 0;
-    policy_advance(shared, set, set, CUSLICE_NOBODY);
+    waiters_gather(&both, shared, set, NOW);
+    policy_advance(&both, CUSLICE_NOBODY);
     CHECK(shared->tenant[0].vtime < 2 * CLOCK_S);
     segment_close(&ring_file);
 }

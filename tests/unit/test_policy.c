@@ -34,6 +34,7 @@ static void client(unsigned slot, unsigned tenant, uint32_t weight)
 {
     shared->slot[slot].tenant = tenant;
     shared->tenant[tenant].weight = weight;
+    shared->tenant[tenant].priority = CUSLICE_NORMAL;
 }
 
 static bool waits(unsigned slot)
@@ -55,8 +56,9 @@ static void rest(unsigned slot)
 /* One turn of `ns` for whom policy names; it wants the next one too. */
 static unsigned turn(uint64_t ns)
 {
-    unsigned slot = policy_pick(shared, waiting, holder);
+    unsigned slot = policy_expect(shared, waiting, holder, now);
     unsigned tenant = shared->slot[slot].tenant;
+    struct waiters all;
 
     REQUIRE(slot < CUSLICE_SLOTS && waits(slot));
     holder = slot;
@@ -66,8 +68,19 @@ static unsigned turn(uint64_t ns)
         used[tenant] += ns;
         policy_charge(&shared->tenant[tenant], ns);
     }
-    policy_advance(shared, waiting, waiting, slot);
+    waiters_gather(&all, shared, waiting, now);
+    policy_advance(&all, slot);
     return slot;
+}
+
+/* Who goes next after `slot`, which wants another turn. */
+static unsigned again(unsigned slot)
+{
+    struct waiters all;
+    bool below = false;
+
+    waiters_gather(&all, shared, waiting, now);
+    return policy_next(&all, slot, &below);
 }
 
 static double share(unsigned tenant)
@@ -205,7 +218,7 @@ static void test_mixed_lengths_share_time(void)
     want(0);
     want(1);
     for (unsigned n = 0; n < 4000; n++) {
-        unsigned next = policy_pick(shared, waiting, holder);
+        unsigned next = policy_expect(shared, waiting, holder, now);
         turn(next == 0 ? 5 * MS / 100 : 20 * MS);
     }
     CHECK(worst(wanted, 2) <= 0.1);
@@ -318,18 +331,18 @@ static void test_ties_in_ring_order(void)
     uint64_t none[CUSLICE_SLOT_WORDS] = {0};
 
     begin();
-    CHECK_EQ(policy_pick(shared, none, CUSLICE_NOBODY), CUSLICE_NOBODY);
-    CHECK_EQ(policy_pick(shared, none, 255), CUSLICE_NOBODY);
+    CHECK_EQ(policy_expect(shared, none, CUSLICE_NOBODY, now), CUSLICE_NOBODY);
+    CHECK_EQ(policy_expect(shared, none, 255, now), CUSLICE_NOBODY);
     for (unsigned i = 0; i < 5; i++) {
         client(slot[i], i, 100);
         waiting[slot[i] / 64] |= UINT64_C(1) << (slot[i] % 64);
     }
     for (unsigned i = 0; i < 5; i++) {
-        CHECK_EQ(policy_pick(shared, waiting, slot[i]), slot[(i + 1) % 5]);
-        CHECK_EQ(policy_pick(shared, waiting, slot[i] - 1), slot[i]);
+        CHECK_EQ(policy_expect(shared, waiting, slot[i], now), slot[(i + 1) % 5]);
+        CHECK_EQ(policy_expect(shared, waiting, slot[i] - 1, now), slot[i]);
     }
-    CHECK_EQ(policy_pick(shared, waiting, CUSLICE_NOBODY), 3);
-    CHECK_EQ(policy_pick(shared, waiting, 0xabcd), 3);
+    CHECK_EQ(policy_expect(shared, waiting, CUSLICE_NOBODY, now), 3);
+    CHECK_EQ(policy_expect(shared, waiting, 0xabcd, now), 3);
     end();
 }
 
@@ -342,7 +355,7 @@ static void test_garbage_tenants(void)
     for (unsigned i = 0; i < 3; i++)
         want(i);
     shared->tenant[0].vtime = 1 << 20;
-    CHECK_EQ(policy_pick(shared, waiting, CUSLICE_NOBODY), 0);
+    CHECK_EQ(policy_expect(shared, waiting, CUSLICE_NOBODY, now), 0);
     rest(0);
     holder = 0;
     turn(20 * MS);
@@ -427,7 +440,7 @@ static void test_drains_make_no_double_turns(void)
     want(1);
     for (unsigned i = 0, slot = 0; i < 1000; i++) {
         policy_charge(&shared->tenant[slot], 21 * MS);
-        unsigned next = policy_pick_next(shared, waiting, slot);
+        unsigned next = again(slot);
         doubles += next == slot;
         slot = next;
     }
@@ -438,11 +451,11 @@ static void test_drains_make_no_double_turns(void)
     for (unsigned i = 0, slot = 0; i < 1000; i++) {
         turns[slot]++;
         policy_charge(&shared->tenant[slot], 21 * MS);
-        slot = policy_pick_next(shared, waiting, slot);
+        slot = again(slot);
     }
     CHECK(turns[0] >= 748 && turns[0] <= 752);
     rest(1);
-    CHECK_EQ(policy_pick_next(shared, waiting, 0), 0);
+    CHECK_EQ(again(0), 0);
     end();
 }
 
