@@ -188,17 +188,18 @@ uint64_t policy_owed(const struct waiters *waiters, unsigned slot)
     return base != UINT64_MAX && base > vtime ? base - vtime : 0;
 }
 
-/* Whether another client of a tenant than `slot` waits or holds the token. */
-static bool policy_awake(const struct waiters *w, const struct cuslice_tenant *tenant,
-                         unsigned slot, unsigned holder)
+/* Whether another client of a tenant than `slot` waits or holds the token: ends at the first. */
+static bool policy_awake(struct cuslice_segment *shared, const struct cuslice_tenant *tenant,
+                         const uint64_t waiting[CUSLICE_SLOT_WORDS], unsigned slot, unsigned holder)
 {
-    if (holder < CUSLICE_SLOTS && tenant_of(w->shared, holder) == tenant)
+    if (holder < CUSLICE_SLOTS && tenant_of(shared, holder) == tenant)
         return true;
-    WAITERS_EACH(w, t)
-    {
-        if (t->record == tenant)
-            return policy_after(t->slots, slot) != slot;
-    }
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (uint64_t left = waiting[w]; left; left &= left - 1) {
+            unsigned other = w * 64 + (unsigned)__builtin_ctzll(left);
+            if (other != slot && tenant_of(shared, other) == tenant)
+                return true;
+        }
     return false;
 }
 
@@ -208,10 +209,10 @@ void policy_lift(struct cuslice_segment *shared, unsigned slot,
 {
     struct waiters waiters;
     struct cuslice_tenant *tenant = tenant_of(shared, slot);
-    waiters_gather(&waiters, shared, waiting, now);
-    if (!tenant || policy_awake(&waiters, tenant, slot, holder))
+    if (!tenant || policy_awake(shared, tenant, waiting, slot, holder))
         return;
     limit_rest(shared, tenant, now);
+    waiters_gather(&waiters, shared, waiting, now);
     policy_level(&waiters, tenant, holder, held_ns, owed);
 }
 
