@@ -34,6 +34,7 @@
 #include "notice.h"
 #include "place.h"
 #include "ring.h"
+#include "watch.h"
 
 #define DEATH_WAIT_NS (10 * CLOCK_S)
 /* Until the waiter sleeps; and where in the period of looks the kill comes is spread over one. */
@@ -77,7 +78,7 @@ static void death_join(struct death *d, const char *name)
 
 static void death_take(struct death *d)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t token, end = clock_after(DEATH_WAIT_NS);
     for (;;) {
         uint32_t news = ring_news(&d->ring);
@@ -269,7 +270,7 @@ int main(int count, char **words)
     clock_init();
     for (int n = 0; n < times; n++)
         for (enum death_way way = 0; way < DEATH_WAYS; way++) {
-            uint64_t phase = RING_WATCH_NS * (unsigned)n / (unsigned)times;
+            uint64_t phase = WATCH_NS * (unsigned)n / (unsigned)times;
             printf("%s %llu\n", death_names[way], (unsigned long long)death_once(&d, way, phase));
             fflush(stdout);
         }

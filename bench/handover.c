@@ -25,6 +25,7 @@
 #include "notice.h"
 #include "place.h"
 #include "ring.h"
+#include "watch.h"
 
 #define HANDOVER_WAIT_NS (10 * CLOCK_S)
 
@@ -116,7 +117,7 @@ static void handover_meet(struct handover *h)
 
 static uint64_t handover_take(struct handover *h)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t token, end = clock_after(HANDOVER_WAIT_NS);
     for (;;) {
         uint32_t news = ring_news(&h->ring);

@@ -98,12 +98,12 @@ static uint64_t drain_pass(struct gate *gate, struct turn *turn, bool drained)
         ring_want_more(ring);
     int rc = ring_pass(ring, &token, wants);
     turn->passed = ring_token(ring);
-    turn->watch = (struct ring_watch){0};
+    turn->watch = (struct watch){0};
     if (gate->gang)
         return gather_passed(gate, turn);
     if (rc == 1)
         drain_reopen(gate, token);
-    return clock_now() + (rc == 1 ? TURN_TICK_NS : RING_WATCH_NS);
+    return clock_now() + (rc == 1 ? TURN_TICK_NS : WATCH_NS);
 }
 
 static uint64_t drain_overrun(struct gate *gate, struct turn *turn)

@@ -33,6 +33,7 @@
 #include "real.h"
 #include "slot.h"
 #include "streams.h"
+#include "watch.h"
 
 struct guest guest;
 struct config guest_config;
@@ -370,7 +371,7 @@ static enum gate_look gate_try(struct gate *gate, struct ring *ring)
 
 /* Woken while the holder is about to pass: one thread of this process looks closely, so that the
  * GPU need not wait for a wake-up. True when the token moved. */
-static bool gate_look_closely(struct gate *gate, struct ring *ring, struct ring_watch *watch,
+static bool gate_look_closely(struct gate *gate, struct ring *ring, struct watch *watch,
                               struct gate_mark *mark)
 {
     bool looking = false;
@@ -394,7 +395,7 @@ static void gate_ask_gang(struct gate *gate, struct gate_mark *mark, uint64_t no
 /* Waits until the gate is open. */
 static void gate_take(struct gate *gate, struct gate_mark *mark)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t since = clock_now(), token;
     struct gate_wait wait = {.since = since, .seen = since};
     uint32_t last = ring_news(gate->ring);

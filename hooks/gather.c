@@ -128,8 +128,8 @@ uint64_t gather_ask(struct gate *gate, struct turn *turn)
         if (ring_look(ring, &token))
             return now;
         ring_rouse(ring);
-        ring_watch(ring, &turn->watch);
-        return now + ring_watch_after(ring, &turn->watch);
+        watch_look(ring, &turn->watch);
+        return now + watch_after(ring, &turn->watch);
     }
     if (ring_waits(ring) && ring_unwant(ring, &token))
         return now;

@@ -318,8 +318,8 @@ static uint64_t turn_away(struct gate *gate, struct turn *turn, uint64_t token)
         look = turn_sooner(look, gather_ask(gate, turn));
     if ((asks && ring_waits(ring)) || turn->passed != token || !ring_wanted(ring))
         return look;
-    ring_watch(ring, &turn->watch);
-    return turn_sooner(look, clock_now() + ring_watch_after(ring, &turn->watch));
+    watch_look(ring, &turn->watch);
+    return turn_sooner(look, clock_now() + watch_after(ring, &turn->watch));
 }
 
 static uint64_t turn_step(struct gate *gate)

@@ -13,6 +13,7 @@
 #include "closely.h"
 #include "guard.h"
 #include "ring.h"
+#include "watch.h"
 
 struct gate;
 
@@ -52,7 +53,7 @@ struct turn {
     uint64_t submitted;               /* launches before the gang's turn */
     uint64_t nudge_ns;                /* when to let one more through, since others do not drain */
     unsigned nudges;
-    struct ring_watch watch;
+    struct watch watch;
     struct guard guard;
 };
 

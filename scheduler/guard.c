@@ -29,6 +29,7 @@
 #include "clock.h"
 #include "notice.h"
 #include "slot.h"
+#include "watch.h"
 
 #define GUARD_TWO 2u
 #define GUARD_SAY_NS CLOCK_S
@@ -94,7 +95,7 @@ static void guard_reap(struct ring *ring, unsigned slot)
 static uint64_t guard_period(const struct guard *guard, uint64_t now)
 {
     uint64_t since = now - guard->said_ns, period = since / GUARD_SHARE;
-    uint64_t most = since < GUARD_LONG_NS ? RING_WATCH_NS : GUARD_SELDOM_NS;
+    uint64_t most = since < GUARD_LONG_NS ? WATCH_NS : GUARD_SELDOM_NS;
     return period < GUARD_FIRST_NS ? GUARD_FIRST_NS : period < most ? period : most;
 }
 

@@ -54,7 +54,7 @@
  * of any waiter finds the token free and grants it. A holder's death is seen by its lock (slot.h)
  * at the first look of anybody after it. Its guards look as soon as the kernel tells them (N2, N3;
  * guard.h); while they are awake, who waits looks four times a second. Else the first of those who
- * wait looks every RING_WATCH_NS, and so does the client that passed the token last, as long as its
+ * wait looks every WATCH_NS, and so does the client that passed the token last, as long as its
  * successor's turn goes on; each further one half as often as the one before it, in case these are
  * dead as well. Who finds the holder dead clears away the dead among the waiting before the token
  * goes on: a container dies as a whole. A reaper that dies is followed by another. A granter that
@@ -63,7 +63,7 @@
  *
  * Notices. The kernel marks a client's death word (N2) as it begins to take the process apart, and
  * drops the lock when that is done, so whoever is told looks at the lock at once and then at
- * intervals of a quarter of the time since, until these are RING_WATCH_NS: not much later than it
+ * intervals of a quarter of the time since, until these are WATCH_NS: not much later than it
  * falls, however large the process was. Only the lock reaps. Where the holder has no guards, who
  * sleeps in W4 sleeps on the holder's death word as well. A notice is but one more reason for W4 to
  * end, which it may at any time, so it can break nothing that is said here; a wrong one costs some
@@ -75,7 +75,7 @@
  *
  * A holder that lives but does not move is revoked: slice, allowance and grace after its grant,
  * or allowance and grace after somebody began to wait if that is later. Only close looks in a row
- * blame, and the observer counts its own absences out (struct ring_watch), so that after a freeze
+ * blame, and the observer counts its own absences out (struct watch), so that after a freeze
  * nobody is blamed; who looks seldom looks closely once the holder seems overdue. The revoked one
  * is struck from the waiting too, and woken: its threads ask again when they move, and until then
  * it is not given turns that would be waited for in vain.
@@ -103,7 +103,6 @@
 
 #include "class.h"
 #include "clock.h"
-#include "guard.h"
 #include "histogram.h"
 #include "limit.h"
 #include "log.h"
@@ -112,35 +111,24 @@
 #include "policy.h"
 #include "slot.h"
 #include "waiters.h"
+#include "watch.h"
 
-/* How often those look who stand further back. */
-#define RING_FAR_WATCH_NS (250 * CLOCK_MS)
-/* A look that comes this late tells that the observer did not run. */
-#define RING_LATE_NS (8 * RING_WATCH_NS)
-#define RING_LOOKS 4
 /* Passes that are further off than this are not waited for closely. */
 #define RING_SOON_NS (5 * CLOCK_MS)
 /* A pass that is put off by more than this is told of again. */
 #define RING_AGAIN_NS CLOCK_MS
-/* The first looks at the lock of a holder that is said to be dead; later ones are further apart, by
- * this part of the time since. */
-#define RING_TOLD_NS (20 * CLOCK_US)
-#define RING_TOLD_SHARE 4
-/* How often a holder's lock is looked at although the kernel would tell of its death. */
-#define RING_ASK_NS (100 * CLOCK_MS)
 /* How often the expected time of a pass may move on while one waits for it closely. */
 #define RING_CLOSE_TRIES 32u
 
 #define RING_LAST_EPOCH ((UINT64_C(1) << 48) - 1)
 
-static void ring_waiting(struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS])
+void ring_waiting(const struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS])
 {
     for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
         set[w] = atomic_load(&shared->waiting[w]);
 }
 
-/* Whether another than `slot` waits that no limit holds back. */
-static bool ring_others_wait(struct cuslice_segment *shared, unsigned slot, uint64_t now)
+bool ring_others_wait(struct cuslice_segment *shared, unsigned slot, uint64_t now)
 {
     uint64_t set[CUSLICE_SLOT_WORDS];
     ring_waiting(shared, set);
@@ -191,9 +179,7 @@ static bool ring_move(struct cuslice_segment *shared, uint64_t old, unsigned nex
     return true;
 }
 
-/* Gives the token word `old` to whom policy names among the waiting, or frees it. True when it was
- * this call that moved it. */
-static bool ring_grant(struct cuslice_segment *shared, uint64_t old, uint64_t now)
+bool ring_grant(struct cuslice_segment *shared, uint64_t old, uint64_t now)
 {
     struct waiters waiters;
     unsigned after = CUSLICE_TOKEN_HOLDER(old);
@@ -286,11 +272,6 @@ bool ring_holds(const struct ring *ring, uint64_t token)
 uint32_t ring_news(const struct ring *ring)
 {
     return atomic_load(&ring_me(ring)->wake);
-}
-
-static uint64_t ring_bit(const struct ring *ring)
-{
-    return UINT64_C(1) << (ring->slot % 64);
 }
 
 /* How long the holder's turn has gone on without being charged. */
@@ -415,94 +396,6 @@ void ring_claim(struct ring *ring, uint64_t token)
     ring_handover(shared, now);
 }
 
-/* How many others stand before this client among the waiting, in the order of slots. Those that
- * their limits hold back do not watch. */
-static unsigned ring_rank(const struct ring *ring, uint64_t now)
-{
-    uint64_t before[CUSLICE_SLOT_WORDS];
-    unsigned rank = 0, words = ring->slot / 64 + 1;
-    ring_waiting(ring_shared(ring), before);
-    before[words - 1] &= ring_bit(ring) - 1;
-    memset(&before[words], 0, (CUSLICE_SLOT_WORDS - words) * sizeof before[0]);
-    limit_strike(ring_shared(ring), before, now);
-    for (unsigned w = 0; w < words; w++)
-        rank += (unsigned)__builtin_popcountll(before[w]);
-    return rank;
-}
-
-static uint64_t ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch);
-
-static bool ring_is_other(const struct ring *ring, unsigned holder)
-{
-    return holder < CUSLICE_SLOTS && holder != ring->slot;
-}
-
-/* Whether the holder of `token` is said to be dead. */
-static bool ring_noticed(const struct ring *ring, uint64_t token)
-{
-    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
-    return ring_is_other(ring, holder) && notice_given(&ring_shared(ring)->slot[holder]);
-}
-
-/* The word to sleep on besides one's own for a notice that the holder of `token` is dead; false
- * when none is to come. */
-static bool ring_watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word)
-{
-    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
-    return ring_is_other(ring, holder) && notice_word(&ring_shared(ring)->slot[holder], word);
-}
-
-/* Whether the holder of `token` is looked after by its guards, who are told of its death: then who
- * waits need not look for that. One that has not claimed may have been granted by somebody who died
- * before he could wake it. */
-static bool ring_guarded(const struct ring *ring, uint64_t token)
-{
-    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
-    struct futex_watch word;
-    return ring_watch_word(ring, token, &word) && guard_has(ring, holder) &&
-           atomic_load(&ring_shared(ring)->slot[holder].claimed_epoch) ==
-               CUSLICE_TOKEN_EPOCH(token);
-}
-
-/* N3: until the kernel has dropped the lock, or the notice has proved wrong. At once for a
- * turn only once, whatever the word says. */
-static uint64_t ring_told_period(struct ring_watch *watch, uint64_t token, uint64_t now)
-{
-    if (watch->told != token) {
-        watch->told = token;
-        watch->told_ns = now;
-        return 0;
-    }
-    uint64_t period = (now - watch->told_ns) / RING_TOLD_SHARE;
-    return period < RING_TOLD_NS ? RING_TOLD_NS : period > RING_WATCH_NS ? RING_WATCH_NS : period;
-}
-
-/* Of a holder that has guards only its slowness is left to see: from some looks before it is
- * overdue, by those further back a little later each. */
-static uint64_t ring_guarded_period(uint64_t overdue, unsigned rank, uint64_t now)
-{
-    uint64_t from = overdue + rank * RING_WATCH_NS - (RING_LOOKS + 1) * RING_WATCH_NS;
-    uint64_t period = from > now + RING_WATCH_NS ? from - now : RING_WATCH_NS;
-    return period < RING_FAR_WATCH_NS ? period : RING_FAR_WATCH_NS;
-}
-
-/* The further back, the more seldom; but who finds the holder overdue looks closely, since only
- * close looks may blame, and those in front may have stopped too. */
-static uint64_t ring_watch_period(const struct ring *ring, struct ring_watch *watch, uint64_t token,
-                                  uint64_t now)
-{
-    unsigned rank = ring_rank(ring, now);
-    if ((rank == 0 || watch->told == token) && ring_noticed(ring, token))
-        return ring_told_period(watch, token, now);
-    bool known = CUSLICE_TOKEN_HOLDER(token) < CUSLICE_SLOTS && token == watch->token;
-    uint64_t overdue = known ? ring_overdue(ring_shared(ring), watch) : CLOCK_NEVER;
-    if (now > overdue)
-        return RING_WATCH_NS;
-    if (known && ring_guarded(ring, token))
-        return ring_guarded_period(overdue, rank, now);
-    return rank < 6 ? RING_WATCH_NS << rank : RING_FAR_WATCH_NS;
-}
-
 /* The keeper that is armed looks within a millisecond; too late for who ends its slice at once. */
 static bool ring_must_poke(const struct ring *ring, uint64_t token)
 {
@@ -538,18 +431,18 @@ static int ring_sleep(const struct ring *ring, uint64_t token, uint32_t news, ui
 {
     struct futex_watch word[2] = {{&ring_me(ring)->wake, news, false}};
     int rc = -ENOSYS;
-    if (ring_watch_word(ring, token, &word[1]) && !ring_guarded(ring, token))
+    if (watch_word(ring, token, &word[1]))
         rc = futex_wait_many(word, 2, until);
     return rc == -ENOSYS ? futex_wait(word[0].word, news, until) : rc;
 }
 
 /* Its limit holds this client back: the token is no business of its own before `until`. */
-static void ring_wait_limit(struct ring *ring, uint32_t news, struct ring_watch *watch,
-                            uint64_t until, uint64_t deadline_ns)
+static void ring_wait_limit(struct ring *ring, uint32_t news, struct watch *watch, uint64_t until,
+                            uint64_t deadline_ns)
 {
     struct cuslice_segment *shared = ring_shared(ring);
     uint64_t waiting[CUSLICE_SLOT_WORDS], now;
-    *watch = (struct ring_watch){0};
+    *watch = (struct watch){0};
     futex_wait(&ring_me(ring)->wake, news, until < deadline_ns ? until : deadline_ns);
     now = clock_now();
     if (limit_until(shared, ring_tenant(ring), now))
@@ -559,7 +452,7 @@ static void ring_wait_limit(struct ring *ring, uint32_t news, struct ring_watch 
     policy_return(shared, ring->slot, waiting, holder, ring_held(shared, holder, now), now);
 }
 
-void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint64_t deadline_ns)
+void ring_wait(struct ring *ring, uint32_t news, struct watch *watch, uint64_t deadline_ns)
 {
     uint64_t token = ring_token(ring), now = clock_now();
     uint64_t until = ring_holds(ring, token) ? 0 : ring_limit_until(ring);
@@ -569,23 +462,23 @@ void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint6
     }
     ring_rouse(ring);
     uint64_t from = watch->heard_ns ? watch->heard_ns : now;
-    uint64_t look = from + ring_watch_period(ring, watch, token, now);
+    uint64_t look = from + watch_period(ring, watch, token, now);
     watch->due_ns = look;
-    bool known = ring_noticed(ring, token);
+    bool known = watch_noticed(ring, token);
     look = look < deadline_ns ? look : deadline_ns;
     if (known && look < now + CLOCK_MS)
         ring_nap(ring, news, look);
     else
         ring_sleep(ring, token, news, look); /* W4 */
-    if (!known && ring_noticed(ring, token))
-        ring_told_period(watch, token, clock_now());
+    if (!known && watch_noticed(ring, token))
+        watch_told(watch, token, clock_now());
     /* News are for who waits to look at, the holder once that has not been for a while. */
     else if (ring_news(ring) != news) {
         watch->heard_ns = watch->heard_ns ? watch->heard_ns : now;
-        if (clock_now() < watch->heard_ns + RING_WATCH_NS)
+        if (clock_now() < watch->heard_ns + WATCH_NS)
             return;
     }
-    ring_watch(ring, watch);
+    watch_look(ring, watch);
 }
 
 int ring_unwant(struct ring *ring, uint64_t *token)
@@ -742,15 +635,15 @@ static void ring_close_sleep(struct ring *ring, uint64_t token, uint32_t news, u
         closely_slept(&ring->closely, wake, now);
 }
 
-static bool ring_wait_due(struct ring *ring, struct ring_watch *watch, uint64_t token)
+static bool ring_wait_due(struct ring *ring, struct watch *watch, uint64_t token)
 {
     for (unsigned tries = 0; tries < RING_CLOSE_TRIES; tries++) {
         uint32_t news = ring_news(ring);
         uint64_t now = clock_now(), due = ring_due_time(ring, token, now);
         if (ring_token(ring) != token || due == 0)
             return ring_token(ring) != token;
-        if (ring_noticed(ring, token)) { /* the one wake-up of it may have been this thread's */
-            ring_told_period(watch, token, now);
+        if (watch_noticed(ring, token)) { /* the one wake-up of it may have been this thread's */
+            watch_told(watch, token, now);
             return false;
         }
         uint64_t wake = closely_wake(&ring->closely, due);
@@ -761,7 +654,7 @@ static bool ring_wait_due(struct ring *ring, struct ring_watch *watch, uint64_t 
     return false;
 }
 
-bool ring_wait_close(struct ring *ring, struct ring_watch *watch)
+bool ring_wait_close(struct ring *ring, struct watch *watch)
 {
     uint64_t token = ring_token(ring);
     if (ring_holds(ring, token) || !closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
@@ -874,163 +767,6 @@ void ring_rested(struct ring *ring, uint64_t token, uint64_t since)
     if (ring_token(ring) == token)
         slot_charge(ring_shared(ring), ring->slot, CUSLICE_TOKEN_EPOCH(token), since);
     ring_idle(ring, token);
-}
-
-/* Takes one look's time into account; false while the looks are too few to blame anybody. A look
- * that comes later than it was meant to is the observer's own absence. */
-static bool ring_watch_time(struct ring_watch *watch, uint64_t now)
-{
-    uint64_t gap = now - watch->last_ns;
-    uint64_t due = watch->due_ns > watch->last_ns ? watch->due_ns : watch->last_ns;
-    bool late = now > due + RING_LATE_NS;
-    watch->last_ns = now;
-    watch->due_ns = 0;
-    if (late)
-        watch->lost_ns += gap;
-    watch->looks = gap > RING_LATE_NS ? 0 : watch->looks + 1;
-    return watch->looks >= RING_LOOKS;
-}
-
-/* When the turn is longer than any may be, as this observer sees it. */
-static uint64_t ring_overdue(struct cuslice_segment *shared, const struct ring_watch *watch)
-{
-    unsigned holder = CUSLICE_TOKEN_HOLDER(watch->token);
-    const struct cuslice_slot *s = &shared->slot[holder];
-    uint64_t end = watch->since_ns, slice = paging_slice(shared, holder), latest = end + slice;
-    if (atomic_load(&s->grant_epoch) == CUSLICE_TOKEN_EPOCH(watch->token)) {
-        uint64_t slice_end = atomic_load(&s->grant_ns) + slice;
-        slice_end = slice_end > latest ? latest : slice_end;
-        end = slice_end > end ? slice_end : end;
-    } else {
-        end = latest;
-    }
-    return end + segment_allowance(shared) + RING_GRACE_NS + watch->lost_ns;
-}
-
-static void ring_strike(struct cuslice_segment *shared, unsigned slot)
-{
-    atomic_fetch_and(&shared->waiting[slot / 64], ~(UINT64_C(1) << (slot % 64)));
-}
-
-/* A granter may have seen the bit of a client that has left or been reaped meanwhile. */
-static bool ring_absent(struct cuslice_segment *shared, unsigned slot)
-{
-    return atomic_load(&shared->slot[slot].joined_ns) == 0 ||
-           !(atomic_load(&shared->attached[slot / 64]) >> (slot % 64) & 1);
-}
-
-/* The holder is struck from the waiting as well: one that does not move must not be given the next
- * turns too. When it moves again its threads, woken here, say that they wait. */
-static bool ring_revoke(struct ring *ring, uint64_t token, uint64_t now)
-{
-    struct cuslice_segment *shared = ring_shared(ring);
-    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
-    char name[CUSLICE_TEXT];
-    ring_holder_name(ring, name, sizeof name);
-    slot_charge(shared, holder, CUSLICE_TOKEN_EPOCH(token), now);
-    ring_strike(shared, holder);
-    bool revoked = ring_grant(shared, token, now);
-    ring_poke(shared, holder);
-    if (!revoked)
-        return false;
-    slot_count(shared, holder, revocations, 1);
-    slot_count(shared, holder, overruns, 1);
-    log_info("revoked", "%s did not give the GPU back in time; the next client goes on", name);
-    return true;
-}
-
-/* What it was told of stays: a wrong notice is looked into once. */
-static void ring_watch_afresh(struct ring_watch *watch, uint64_t token, uint64_t since,
-                              uint64_t now)
-{
-    *watch = (struct ring_watch){.token = token,
-                                 .since_ns = since,
-                                 .last_ns = now,
-                                 .told = watch->told,
-                                 .told_ns = watch->told_ns,
-                                 .asked_ns = watch->asked_ns};
-}
-
-/* While only the holder itself wants the token, it may hold it as long as it likes. */
-static bool ring_watch_wanted(struct cuslice_segment *shared, struct ring_watch *watch,
-                              unsigned holder, uint64_t now)
-{
-    if (ring_others_wait(shared, holder, now))
-        return true;
-    ring_watch_afresh(watch, watch->token, now, now);
-    return false;
-}
-
-/* Since when the turn that is seen for the first time keeps this client waiting: from its
- * beginning, if it waited by then and this look is not late. */
-static uint64_t ring_watch_since(const struct ring *ring, const struct ring_watch *watch,
-                                 uint64_t token, uint64_t now)
-{
-    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
-    const struct cuslice_slot *s = &ring_shared(ring)->slot[holder % CUSLICE_SLOTS];
-    uint64_t granted = atomic_load(&s->grant_ns);
-    uint64_t since = atomic_load(&ring_me(ring)->waiting_since_ns);
-    bool waited = since && since <= granted && granted < now && watch->due_ns &&
-                  now <= watch->due_ns + RING_LATE_NS;
-    return waited && atomic_load(&s->grant_epoch) == CUSLICE_TOKEN_EPOCH(token) ? granted : now;
-}
-
-/* Whether the holder is dead, by its lock. One that the kernel will say is dead, and has not, is
- * not asked for at each look: that opens the file. Its word may be a damaged file's, so from time
- * to time it is. */
-static bool ring_watch_dead(struct ring *ring, struct ring_watch *watch, unsigned holder,
-                            uint64_t now)
-{
-    struct futex_watch word;
-    if (notice_word(&ring_shared(ring)->slot[holder], &word) && now < watch->asked_ns)
-        return false;
-    watch->asked_ns = now + RING_ASK_NS;
-    return slot_dead(&ring->segment, holder) == 1;
-}
-
-/* Death and absence show at the first look at a token, slowness only after several. */
-static bool ring_watch_holder(struct ring *ring, struct ring_watch *watch, bool first, uint64_t now)
-{
-    struct cuslice_segment *shared = ring_shared(ring);
-    uint64_t token = watch->token;
-    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
-    bool may_blame = !first && ring_watch_time(watch, now);
-    if (holder == ring->slot)
-        return false;
-    if (holder >= CUSLICE_SLOTS)
-        return ring_grant(shared, token, now);
-    if (ring_watch_dead(ring, watch, holder, now)) {
-        slot_reap_set(&ring->segment, shared->waiting, holder);
-        return slot_reap(&ring->segment, holder) == 0;
-    }
-    if (ring_absent(shared, holder)) {
-        ring_strike(shared, holder);
-        bool moved = ring_grant(shared, token, now);
-        ring_poke(shared, holder); /* one may have joined there meanwhile: it says again */
-        return moved;
-    }
-    if (!first && atomic_load(&shared->slot[holder].claimed_epoch) != CUSLICE_TOKEN_EPOCH(token))
-        ring_poke(shared, holder);
-    return ring_watch_wanted(shared, watch, holder, now) && may_blame &&
-           now > ring_overdue(shared, watch) && ring_revoke(ring, token, now);
-}
-
-bool ring_watch(struct ring *ring, struct ring_watch *watch)
-{
-    uint64_t now = clock_now(), token = ring_token(ring);
-    bool first = token != watch->token || watch->since_ns == 0;
-    watch->heard_ns = 0;
-    if (first)
-        ring_watch_afresh(watch, token, ring_watch_since(ring, watch, token, now), now);
-    return ring_watch_holder(ring, watch, first, now) || first;
-}
-
-uint64_t ring_watch_after(struct ring *ring, struct ring_watch *watch)
-{
-    uint64_t token = ring_token(ring);
-    if (ring_noticed(ring, token))
-        return ring_told_period(watch, token, clock_now());
-    return ring_guarded(ring, token) ? RING_FAR_WATCH_NS : RING_WATCH_NS;
 }
 
 int ring_tend(struct ring *ring)

@@ -14,11 +14,6 @@
 #include "segment.h"
 #include "tenant.h"
 
-/* How often a waiter that stands first, and the client that passed last, look at the holder. */
-#define RING_WATCH_NS UINT64_C(4000000)
-/* What a holder gets beyond quantum and allowance before it is revoked. */
-#define RING_GRACE_NS UINT64_C(10000000)
-
 struct ring {
     struct segment segment;
     unsigned slot;
@@ -36,19 +31,7 @@ struct ring {
     struct lock ledger_lock;  /* threads of this process that collided near a cap, one at a time */
 };
 
-/* What one observer remembers of the token between two looks. Zero-initialised; one per thread. */
-struct ring_watch {
-    uint64_t token;
-    uint64_t since_ns; /* first look at this token */
-    uint64_t last_ns;
-    uint64_t lost_ns;  /* time in which the observer itself did not run */
-    uint64_t due_ns;   /* when the next look was meant to be; 0: within RING_WATCH_NS */
-    unsigned looks;    /* close ones in a row, none of them late */
-    uint64_t heard_ns; /* waits that news have ended, without a look, since then; 0: none has */
-    uint64_t told;     /* the turn whose holder was said to be dead, and since when */
-    uint64_t told_ns;
-    uint64_t asked_ns; /* not before then need a holder's lock be looked at that has a notice */
-};
+struct watch;
 
 /* Opens the GPU's ring and takes a slot; 0 or -errno as segment_open and slot_join. */
 int ring_join(struct ring *ring, const char *directory, const struct segment_spec *device,
@@ -111,7 +94,7 @@ void ring_claim(struct ring *ring, uint64_t token);
 
 /* Sleeps until news, `deadline_ns`, or time for a look at the holder, and takes that look. Call
  * after ring_want and a ring_look that said 0. Blocking. */
-void ring_wait(struct ring *ring, uint32_t news, struct ring_watch *watch, uint64_t deadline_ns);
+void ring_wait(struct ring *ring, uint32_t news, struct watch *watch, uint64_t deadline_ns);
 
 /* Gives up waiting; other threads of this process that still wait are woken to say so again. 1 and
  * *token when the token came meanwhile: the caller uses or passes it. */
@@ -160,7 +143,7 @@ bool ring_awaited(const struct ring *ring);
 /* A thread that waits and has had news: if the holder is about to pass, sleeps until shortly before
  * that and then looks closely; true when the token moved. False at once when the holder is said to
  * be dead; `watch` is ring_wait's. One thread of a process at a time. */
-bool ring_wait_close(struct ring *ring, struct ring_watch *watch);
+bool ring_wait_close(struct ring *ring, struct watch *watch);
 
 /* Charges and passes the token to whom policy names, or frees it. `busy` as above: if this client
  * is named itself, 1 is returned with its new *token. 0: passed. -ESTALE: it was gone already. */
@@ -182,13 +165,6 @@ void ring_rested(struct ring *ring, uint64_t token, uint64_t since);
  * whether somebody waits: when armed is false and the answer is true, it must be armed. */
 bool ring_arm(struct ring *ring, uint64_t token, bool armed);
 
-/* One look at the holder on behalf of those who wait: reaps it when dead (and with it those among
- * the waiting who died too), revokes it when overdue. True when the token moved. */
-bool ring_watch(struct ring *ring, struct ring_watch *watch);
-
-/* For who looks with ring_watch after a pass: the next look is due in so many nanoseconds. */
-uint64_t ring_watch_after(struct ring *ring, struct ring_watch *watch);
-
 /* Once a second: whether the ring's file still has its name (else -ESTALE), and whether the next
  * client in the ring is dead (then it is reaped). */
 int ring_tend(struct ring *ring);
@@ -196,6 +172,19 @@ int ring_tend(struct ring *ring);
 /* When the slice of `token` ends: grant plus quantum, or plus what paging makes of it; the grant
  * time too. */
 uint64_t ring_slice_end(const struct ring *ring, uint64_t token, uint64_t *granted_ns);
+
+/* Gives the token word `old` to whom policy names among the waiting, or frees it. True when it was
+ * this call that moved it. */
+bool ring_grant(struct cuslice_segment *shared, uint64_t old, uint64_t now);
+
+/* Who waits now; whether another than `slot` does that no limit holds back. */
+void ring_waiting(const struct cuslice_segment *shared, uint64_t set[CUSLICE_SLOT_WORDS]);
+bool ring_others_wait(struct cuslice_segment *shared, unsigned slot, uint64_t now);
+
+static inline uint64_t ring_bit(const struct ring *ring)
+{
+    return UINT64_C(1) << (ring->slot % 64);
+}
 
 /* Takes the token off a slot that its caller knows dead (holding its byte). */
 void ring_evict(struct cuslice_segment *shared, unsigned slot, uint64_t now);

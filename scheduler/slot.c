@@ -22,6 +22,7 @@
 #include "policy.h"
 #include "ring.h"
 #include "waiters.h"
+#include "watch.h"
 
 /* A turn is revoked so soon after it could be, even where CPUs are busy. */
 #define SLOT_REVOKED_NS (100 * CLOCK_MS)
@@ -64,7 +65,7 @@ static uint64_t slot_used(struct cuslice_segment *shared, unsigned slot, uint64_
                           uint64_t now)
 {
     uint64_t slice = segment_quantum(shared), longest = slice + segment_allowance(shared);
-    longest += RING_GRACE_NS + SLOT_REVOKED_NS;
+    longest += WATCH_GRACE_NS + SLOT_REVOKED_NS;
     if (now - from <= longest)
         return now - from;
     uint64_t since = slot_wanted_since(shared, slot, from, now);

@@ -282,7 +282,7 @@ inline reap(slot)
 /* Slowness is a matter of clocks, which are not here. Who has stopped is blamed at once; who
  * lives, so many times at most, since else a revocation would cover up a wake-up that was lost. */
 
-/* ring_watch: one look at the holder. */
+/* watch_look: one look at the holder. */
 inline watch()
 {
     load();

@@ -22,6 +22,7 @@
 #include "clock.h"
 #include "ring.h"
 #include "slot.h"
+#include "watch.h"
 
 #define ROOM_MIB (UINT64_C(1) << 20)
 
@@ -203,7 +204,7 @@ static inline uint64_t room_random(uint64_t *state)
  * Real clock only. */
 static inline bool room_take(struct ring *ring, uint64_t *token, uint64_t deadline_ns)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
 
     while (clock_now() < deadline_ns) {
         uint32_t news = ring_news(ring);

@@ -177,7 +177,7 @@ static void test_damaged_word_of_the_dead(void)
 static void test_any_waiter_is_told(void)
 {
     struct ring first, second;
-    struct ring_watch watch;
+    struct watch watch;
     uint64_t best = CLOCK_NEVER;
 
     for (unsigned n = 0; n < TRIES; n++) {
@@ -186,7 +186,7 @@ static void test_any_waiter_is_told(void)
         room_join(&second, "second", 100);
         pid_t child = begin_life((struct life){.notice = true, .waiter = second.slot});
         ring_want(&first);
-        watch = (struct ring_watch){0};
+        watch = (struct watch){0};
         for (uint64_t token = ring_token(&second); ring_token(&second) == token;) {
             uint32_t news = ring_news(&second);
             ring_want(&second);
@@ -206,7 +206,7 @@ static void test_any_waiter_is_told(void)
 
 /* Waits for 100 ms for a token that does not come (its holder may keep it for 130); how often it
  * was awake. */
-static unsigned wait_in_vain(struct ring *ring, struct ring_watch *watch)
+static unsigned wait_in_vain(struct ring *ring, struct watch *watch)
 {
     unsigned rounds = 0;
 
@@ -227,7 +227,7 @@ static void test_wrong_notice(void)
     struct ring waiter;
 
     for (unsigned by_thread = 0; by_thread < 2; by_thread++) {
-        struct ring_watch watch = {0};
+        struct watch watch = {0};
         room_open();
         room_join(&waiter, "waiter", 100);
         pid_t child =
@@ -259,7 +259,7 @@ static void test_any_word(void)
     room_join(&waiter, "waiter", 100);
     REQUIRE(room_take(&holder, &held, clock_after(CLOCK_S)));
     for (unsigned n = 0; n < 500; n++) {
-        struct ring_watch watch = {0};
+        struct watch watch = {0};
         uint32_t bits = (uint32_t)room_random(&seed);
         ring_me(&holder)->death = n % 3 ? bits & (DIED | 1) : bits;
         ring_want(&waiter);

@@ -210,7 +210,7 @@ static void test_free_token_is_found(void)
 /* G2, then death: a watcher does what the granter could not. */
 static void test_lost_wake_is_repaired(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t epoch;
     uint32_t news;
 
@@ -223,20 +223,20 @@ static void test_lost_wake_is_repaired(void)
     ring_me(&b)->grant_epoch = epoch;
     shared->token = CUSLICE_TOKEN(epoch, b.slot);
     news = ring_news(&b);
-    ring_watch(&c, &watch);
-    room_pass(RING_WATCH_NS);
-    ring_watch(&c, &watch);
+    watch_look(&c, &watch);
+    room_pass(WATCH_NS);
+    watch_look(&c, &watch);
     CHECK_EQ(ring_news(&b), news + 1);
     ring_claim(&b, shared->token);
-    room_pass(RING_WATCH_NS);
-    ring_watch(&c, &watch);
+    room_pass(WATCH_NS);
+    watch_look(&c, &watch);
     CHECK_EQ(ring_news(&b), news + 1);
     end();
 }
 
 static void test_dead_holder(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
 
     begin();
     take(&a);
@@ -244,7 +244,7 @@ static void test_dead_holder(void)
     room_pass(3 * MS);
     room_die(&a);
     shared = ring_shared(&b);
-    CHECK(ring_watch(&b, &watch)); /* the first look is enough */
+    CHECK(watch_look(&b, &watch)); /* the first look is enough */
     CHECK_EQ(holder(), b.slot);
     CHECK_EQ(shared->reaped, 1);
     CHECK_EQ(shared->tenant[a.tenant].books.charged_ns, 3 * MS);
@@ -256,7 +256,7 @@ static void test_dead_holder(void)
 static void test_dead_waiters_go_with_the_holder(void)
 {
     struct ring more[6];
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t epoch;
 
     begin();
@@ -272,7 +272,7 @@ static void test_dead_waiters_go_with_the_holder(void)
         room_die(&more[i]);
     room_die(&a);
     shared = ring_shared(&b);
-    CHECK(ring_watch(&b, &watch));
+    CHECK(watch_look(&b, &watch));
     CHECK_EQ(holder(), b.slot);
     CHECK_EQ(CUSLICE_TOKEN_EPOCH(shared->token), epoch + 1);
     CHECK_EQ(shared->reaped, 7);
@@ -283,13 +283,13 @@ static void test_dead_waiters_go_with_the_holder(void)
 /* A late granter names a client that has left: whoever looks moves the token on, for good. */
 static void test_absent_holder(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
 
     begin();
     ring_want(&b);
     shared->waiting[3] |= UINT64_C(1) << 63;
     shared->token = CUSLICE_TOKEN(77, 255);
-    CHECK(ring_watch(&b, &watch));
+    CHECK(watch_look(&b, &watch));
     CHECK_EQ(holder(), b.slot);
     CHECK_EQ(shared->waiting[3], 0);
     shared->token = CUSLICE_TOKEN(99, 0x1234);
@@ -300,22 +300,22 @@ static void test_absent_holder(void)
     end();
 }
 
-/* Looks every RING_WATCH_NS until the token moves or `limit` has passed; the time it took. */
-static uint64_t watch_until_moved(struct ring *ring, struct ring_watch *watch, uint64_t limit)
+/* Looks every WATCH_NS until the token moves or `limit` has passed; the time it took. */
+static uint64_t watch_until_moved(struct ring *ring, struct watch *watch, uint64_t limit)
 {
     uint64_t start = room_clock(), token = shared->token;
 
-    ring_watch(ring, watch);
+    watch_look(ring, watch);
     while (shared->token == token && room_clock() - start < limit) {
-        room_pass(RING_WATCH_NS);
-        ring_watch(ring, watch);
+        room_pass(WATCH_NS);
+        watch_look(ring, watch);
     }
     return room_clock() - start;
 }
 
 static void test_overdue_holder_is_revoked(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t lease, took;
     uint32_t news;
 
@@ -326,8 +326,8 @@ static void test_overdue_holder_is_revoked(void)
     ring_want(&a); /* other threads of a are at its closed gate */
     news = ring_news(&a);
     took = watch_until_moved(&b, &watch, 10 * CLOCK_S);
-    CHECK(took > QUANTUM + ALLOWANCE + RING_GRACE_NS);
-    CHECK(took <= QUANTUM + ALLOWANCE + RING_GRACE_NS + RING_WATCH_NS);
+    CHECK(took > QUANTUM + ALLOWANCE + WATCH_GRACE_NS);
+    CHECK(took <= QUANTUM + ALLOWANCE + WATCH_GRACE_NS + WATCH_NS);
     CHECK_EQ(holder(), b.slot);
     CHECK(ring_token(&a) != lease);
     CHECK(!bit(&a));              /* it must not be granted again while it does not move */
@@ -345,7 +345,7 @@ static void test_overdue_holder_is_revoked(void)
 /* Who held it for long while nobody wanted it has allowance and grace from the first who does. */
 static void test_late_waiter_is_patient(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t took;
 
     begin();
@@ -353,15 +353,15 @@ static void test_late_waiter_is_patient(void)
     room_pass(100 * CLOCK_S);
     ring_want(&b);
     took = watch_until_moved(&b, &watch, 10 * CLOCK_S);
-    CHECK(took > ALLOWANCE + RING_GRACE_NS);
-    CHECK(took <= ALLOWANCE + RING_GRACE_NS + RING_WATCH_NS);
+    CHECK(took > ALLOWANCE + WATCH_GRACE_NS);
+    CHECK(took <= ALLOWANCE + WATCH_GRACE_NS + WATCH_NS);
     end();
 }
 
 /* The client that passed last looks on; its looks from before anybody waited do not count. */
 static void test_watching_without_waiters_blames_nobody(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t took, token;
 
     begin();
@@ -374,29 +374,29 @@ static void test_watching_without_waiters_blames_nobody(void)
     CHECK_EQ(shared->token, token);
     ring_want(&b);
     took = watch_until_moved(&c, &watch, 3 * CLOCK_S);
-    CHECK(took > ALLOWANCE + RING_GRACE_NS - RING_WATCH_NS);
-    CHECK(took <= ALLOWANCE + RING_GRACE_NS + 2 * RING_WATCH_NS);
+    CHECK(took > ALLOWANCE + WATCH_GRACE_NS - WATCH_NS);
+    CHECK(took <= ALLOWANCE + WATCH_GRACE_NS + 2 * WATCH_NS);
     end();
 }
 
 /* A node that slept for ten seconds: whoever wakes first must not blame the others. */
 static void test_observer_that_slept_blames_nobody(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t lease;
 
     begin();
     lease = take(&a);
     ring_want(&b);
     for (unsigned i = 0; i < 10; i++) {
-        ring_watch(&b, &watch);
-        room_pass(RING_WATCH_NS);
+        watch_look(&b, &watch);
+        room_pass(WATCH_NS);
     }
     for (unsigned i = 0; i < 2; i++) {
         room_pass(10 * CLOCK_S);
         for (unsigned j = 0; j < 5; j++) {
-            ring_watch(&b, &watch);
-            room_pass(RING_WATCH_NS);
+            watch_look(&b, &watch);
+            room_pass(WATCH_NS);
         }
         CHECK_EQ(shared->token, lease);
     }
@@ -409,26 +409,26 @@ static void test_observer_that_slept_blames_nobody(void)
 /* Looks that are meant to be seldom prove nothing, however many: only close ones blame. */
 static void test_far_looks_blame_nobody(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t lease;
 
     begin();
     lease = take(&a);
     ring_want(&b);
     for (unsigned i = 0; i < 20; i++) {
-        ring_watch(&b, &watch);
+        watch_look(&b, &watch);
         watch.due_ns = room_clock() + 250 * MS;
         room_pass(251 * MS);
     }
     CHECK_EQ(shared->token, lease);
-    CHECK(watch_until_moved(&b, &watch, CLOCK_S) <= 5 * RING_WATCH_NS); /* four more, close */
+    CHECK(watch_until_moved(&b, &watch, CLOCK_S) <= 5 * WATCH_NS); /* four more, close */
     CHECK_EQ(holder(), b.slot);
     end();
 }
 
 static void test_passing_in_time_is_no_revocation(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t token;
 
     begin();
@@ -446,7 +446,7 @@ static void test_passing_in_time_is_no_revocation(void)
  * narrowest. */
 static void test_nonsense_settings(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
 
     begin();
     shared->allowance_ns = UINT64_MAX;
@@ -462,7 +462,7 @@ static void test_nonsense_settings(void)
 static void test_arming(void)
 {
     uint64_t token;
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint32_t news;
 
     begin();
@@ -485,7 +485,7 @@ static void test_arming(void)
 /* A wake-up between the look and the wait is not lost, whatever the deadline. */
 static void test_news_before_the_wait(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint32_t news;
     uint64_t before;
 
@@ -678,7 +678,7 @@ static void test_expecting(void)
 /* Without a time to look for, or on crowded CPUs, there is no close look. */
 static void test_nothing_to_look_for(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
 
     begin();
     uint64_t token = take(&a);
@@ -717,7 +717,7 @@ static void test_overrun_counts_for_the_limit(void)
 /* A thread at the gate that its own process has closed does not look for its own pass. */
 static void test_no_look_at_itself(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
 
     begin();
     clock_fake(NULL);
@@ -753,7 +753,7 @@ static void test_looking(void)
 
 static void *look_closely(void *arg)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     bool *seen = arg;
     *seen = ring_wait_close(&b, &watch);
     return NULL;
@@ -1049,7 +1049,7 @@ static void test_stopped_together(void)
  * again when the budget has grown. */
 static void test_limit_holds_back(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t token, mine;
 
     begin();
@@ -1088,7 +1088,7 @@ static void test_limit_holds_back(void)
 /* Those that their limits hold back do not watch, so the others must not count on them. */
 static void test_held_back_do_not_watch(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     struct ring more[8];
     uint64_t token;
 
@@ -1109,8 +1109,8 @@ static void test_held_back_do_not_watch(void)
     room_die(&a);
     watch.due_ns = 0;
     for (unsigned i = 0; i < 2 && holder() == a.slot; i++) {
-        room_pass(RING_WATCH_NS);
-        ring_watch(&last, &watch);
+        room_pass(WATCH_NS);
+        watch_look(&last, &watch);
     }
     CHECK_EQ(holder(), last.slot);
     CHECK(token != ring_token(&last));
@@ -1142,7 +1142,7 @@ static void test_rest_after_work_is_free(void)
 /* The keeper of a lower class is woken although it is armed, and passes at once. */
 static void test_higher_class_wakes_the_holder(void)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t token;
 
     begin();
@@ -1157,7 +1157,7 @@ static void test_higher_class_wakes_the_holder(void)
     ring_wait(&b, ring_news(&b) - 1, &watch, clock_after(CLOCK_S));
     CHECK_EQ(calls(&a), news);
     ring_want(&c);
-    watch = (struct ring_watch){0};
+    watch = (struct watch){0};
     ring_wait(&c, ring_news(&c) - 1, &watch, clock_after(CLOCK_S));
     CHECK(calls(&a) != news);
     CHECK(ring_cut(&a, token) <= room_clock());

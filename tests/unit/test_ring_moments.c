@@ -118,11 +118,11 @@ static void reset(void)
 static void check_survivor(void)
 {
     uint64_t only_us = UINT64_C(1) << b.slot | UINT64_C(1) << c.slot, token = 0;
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
 
     ring_want(&b);
     for (unsigned looks = 0; looks < 2 && ring_look(&b, &token) == 0; looks++)
-        ring_watch(&b, &watch);
+        watch_look(&b, &watch);
     CHECK_EQ(ring_look(&b, &token), 1);
     ring_claim(&b, token);
     slot_reap_set(&b.segment, shared->attached, b.slot);

@@ -245,12 +245,12 @@ static void note_call(uint64_t since)
 
 static void victim_looks(struct ring *ring)
 {
-    struct ring_watch watch = {0};
+    struct watch watch = {0};
     uint64_t free_bytes = 1, total = 2, granted;
     enum ledger_cap which;
     char text[256];
 
-    TIMED(ring_watch(ring, &watch));
+    TIMED(watch_look(ring, &watch));
     TIMED(ring_tend(ring));
     TIMED(ring_clients(ring));
     TIMED(ring_arm(ring, ring_token(ring), true));
