@@ -1,12 +1,12 @@
-/* ctl_ring DIRECTORY: keeps a hand-written ring with known figures there, with live clients, until
- * standard input ends. For the tests of the tool, which compare what it prints with these figures.
- */
+/* ctl_ring DIRECTORY AGO: keeps a hand-written ring with known figures there, with live clients,
+ * until standard input ends; the last launch was AGO seconds ago. For the tests of the tool, which
+ * compare what it prints with these figures. */
 #include <sys/mman.h>
 
 #include "histogram.h"
 #include "ring_file.h"
 
-static void fill_books(struct cuslice_tenant *tenant)
+static void fill_books(struct cuslice_tenant *tenant, uint64_t ago)
 {
     tenant->books.granted_ns = 5 * CLOCK_S / 2;
     tenant->books.charged_ns = 2 * CLOCK_S;
@@ -21,7 +21,7 @@ static void fill_books(struct cuslice_tenant *tenant)
     tenant->books.last_refusal_asked = 1 << 20;
     tenant->refusal_used = UINT64_C(15) << 28;
     tenant->refusal_cap = UINT64_C(4) << 30;
-    tenant->books.last_launch_ns = clock_now() - 3700 * CLOCK_S;
+    tenant->books.last_launch_ns = clock_now() - ago * CLOCK_S;
     tenant->orphaned = 8 << 20;
     for (int i = 0; i < 100; i++)
         histogram_add(&tenant->wait, 20 * CLOCK_MS);
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 {
     char path[512], byte;
 
-    REQUIRE(argc == 2);
+    REQUIRE(argc == 3);
     clock_init();
     snprintf(path, sizeof(path), "%s/GPU-00112233-4455-6677-8899-aabbccddeeff.ring", argv[1]);
     int owner = mapfile_create(path, sizeof(struct cuslice_segment), 0666, ring_file_fill, NULL);
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
     ring_file_tenant(segment, 1, "beta", 150, CUSLICE_NO_LIMIT);
     ring_file_tenant(segment, 2, "gone", 10, CUSLICE_NO_LIMIT);
     segment->tenant[2].left_ns = clock_now() - 60 * CLOCK_S;
-    fill_books(&segment->tenant[0]);
+    fill_books(&segment->tenant[0], strtoull(argv[2], NULL, 10));
     ring_file_client(segment, owner, 0, 0, UINT64_C(1) << 30);
     ring_file_client(segment, owner, 1, 0, UINT64_C(1) << 29);
     ring_file_client(segment, owner, 2, 1, 4096);
