@@ -115,29 +115,35 @@ def check_ends():
 
 def left(how):
     """The victim's process lives, but the thread that waited is gone."""
-    with prepared("its thread leaves by " + how) as place:
-        late, stayed = [], 0
+    words = "its thread leaves by " + how
+    with prepared(words) as place:
+        late, ran, stayed = [], [], 0
         for number in range(ROUNDS // 2):
             each = Round(place, number)
             each.wait_at_the_gate("leave %s 100000" % how)
             acted = each.hand_over(2 * number, lambda: each.victim.post("nudge"))
             late.append(max(0, each.finish() - acted))
             stayed += farm.answered(each.posted, 0) and each.posted.result() == "0"
-            check_rest(place, each)
+            ran.append(rest(place, each))
         judge(place, late, stayed)
+        ran.sort()
+        print("%s: the neighbour then runs for %.1f ms in 60 (median, at least %.1f)" % (
+            words, ran[len(ran) // 2] / MS, ran[0] / MS))
+        check(ran[len(ran) // 2] > 25 * MS, words + ": the neighbour is held up")
 
 
-def check_rest(place, each):
-    """The neighbour is not held up by what is left, and the victim's other threads have their turns."""
+def rest(place, each):
+    """The victim's other threads have their turns; for how long the neighbour ran before, which is not
+    held up by what is left."""
     since = farm.now()
     count = each.neighbour.numbers("loop 60 200000 1")
     equal(count[0], 0, place.words + ": the neighbour")
     ran = sum(c.end - c.start for c in place.trace().of("neighbour") if c.start > since)
-    check(ran > 25 * MS, "%s: the neighbour ran for %.1f ms in 60" % (place.words, ran / MS))
     each.victim.ok("spin 100000 3", thread=2)
     each.victim.ok("sync", thread=2)
     equal(each.victim.end(), 0, place.words + ": the victim's end")
     equal(each.victim.log(), "", place.words + ": what it said")
+    return ran
 
 
 def check_loses_its_thread():
