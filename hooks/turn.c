@@ -319,6 +319,7 @@ static uint64_t turn_away(struct gate *gate, struct turn *turn, uint64_t token)
     if ((asks && ring_waits(ring)) || turn->passed != token || !ring_wanted(ring))
         return look;
     watch_look(ring, &turn->watch);
+    ring_rouse(ring); /* those who wait may sleep for long */
     return turn_sooner(look, clock_now() + watch_after(ring, &turn->watch));
 }
 

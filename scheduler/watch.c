@@ -61,16 +61,18 @@ static bool watch_has_word(const struct ring *ring, uint64_t token, struct futex
     return watch_is_other(ring, holder) && notice_word(&ring_shared(ring)->slot[holder], word);
 }
 
-/* Whether the holder of `token` is looked after by its guards, who are told of its death: then who
- * waits need not look for that. One that has not claimed may have been granted by somebody who died
- * before he could wake it. */
+/* Whether the holder of `token` knows of its turn, and that somebody waits, and has guards who are
+ * told of its death: then who waits need not look for that. One that has not claimed may have been
+ * granted by somebody who died before he could wake it; one whose keeper is not armed may have lost
+ * the thread that found the token and was to tell it. */
 static bool watch_guarded(const struct ring *ring, uint64_t token)
 {
-    unsigned holder = CUSLICE_TOKEN_HOLDER(token);
+    uint64_t epoch = CUSLICE_TOKEN_EPOCH(token);
+    const struct cuslice_slot *s =
+        &ring_shared(ring)->slot[CUSLICE_TOKEN_HOLDER(token) % CUSLICE_SLOTS];
     struct futex_watch word;
-    return watch_has_word(ring, token, &word) && guard_has(ring, holder) &&
-           atomic_load(&ring_shared(ring)->slot[holder].claimed_epoch) ==
-               CUSLICE_TOKEN_EPOCH(token);
+    return watch_has_word(ring, token, &word) && atomic_load(&s->claimed_epoch) == epoch &&
+           atomic_load(&s->armed_epoch) == epoch && guard_has(ring, CUSLICE_TOKEN_HOLDER(token));
 }
 
 bool watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word)
