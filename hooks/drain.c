@@ -14,7 +14,6 @@
  */
 #include "turn.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "clock.h"
@@ -186,11 +185,8 @@ static bool drain_look_closely(struct gate *gate, struct turn *turn, uint64_t un
     bool done;
     drain_prepare(gate, turn);
     closely_begin(&turn->closely);
-    while (!(done = drain_done(gate, turn)) && now < end && ring_token(ring) == turn->token) {
-        if (now < until && !ring_awaited(ring)) /* who is next may have woken on this CPU */
-            sched_yield();
+    while (!(done = drain_done(gate, turn)) && now < end && ring_token(ring) == turn->token)
         now = closely_next(&turn->closely);
-    }
     closely_end(&turn->closely, &ring_shared(ring)->crowded_ns, until);
     turn->looked_ns = end;
     atomic_fetch_add_explicit(&ring_shared(ring)->close_ns, clock_now() - from,

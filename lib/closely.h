@@ -10,6 +10,7 @@
 #ifndef CUSLICE_CLOSELY_H
 #define CUSLICE_CLOSELY_H
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,9 @@
 /* What is looked through at most, before something is due and after it. */
 #define CLOSELY_BEFORE_NS (100 * CLOCK_US)
 #define CLOSELY_AFTER_NS (100 * CLOCK_US)
+/* Who yields between two looks does so no more often: each yield puts a thread behind others by a
+ * slice of its CPU, also where it changes nothing, and a hundred of them by a third of a second. */
+#define CLOSELY_YIELD_NS (10 * CLOCK_US)
 /* Two looks further apart than this: the thread may have been put off its CPU. */
 #define CLOSELY_AWAY_NS (40 * CLOCK_US)
 /* For so long nobody looks closely then; twice as long when it happens again, and at least so many
@@ -32,6 +36,7 @@
 struct closely {
     uint64_t late_ns;    /* what sleeps overshoot by: few are later than this */
     uint64_t last_ns;    /* the look before */
+    uint64_t yielded_ns; /* the last yield */
     uint64_t penalty_ns; /* for how long not, when the thread is put off its CPU */
     uint64_t away_ns;    /* for so long it was, before the last look */
     long switches;       /* how often it has been, by the kernel's count (clock_switches) */
@@ -82,6 +87,15 @@ static inline uint64_t closely_next(struct closely *c)
         c->switches = switches;
     }
     return now;
+}
+
+/* Lets somebody else have this CPU who may be about to bring what is looked for. */
+static inline void closely_yield(struct closely *c)
+{
+    if (c->last_ns < c->yielded_ns + CLOSELY_YIELD_NS)
+        return;
+    c->yielded_ns = c->last_ns;
+    sched_yield();
 }
 
 /* Behind them. What was looked for came at `since`: an absence before that has cost nothing. */

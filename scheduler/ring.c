@@ -577,6 +577,8 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
     struct cuslice_segment *shared = ring_shared(ring);
     uint64_t waiting[CUSLICE_SLOT_WORDS];
     atomic_store(&ring_me(ring)->due_ns, due_ns);
+    atomic_store_explicit(&ring_me(ring)->due_cpu, (uint32_t)sched_getcpu() + 1,
+                          memory_order_relaxed);
     if (ring->expected == token && due_ns < ring->expected_ns + RING_AGAIN_NS)
         return;
     ring->expected = token;
@@ -584,28 +586,32 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns)
     ring_waiting(shared, waiting);
     waiting[ring->slot / 64] &= ~ring_bit(ring);
     unsigned next = policy_expect(shared, waiting, ring->slot, clock_now());
-    ring->told = next;
     if (next < CUSLICE_SLOTS)
         ring_wake(shared, next);
 }
 
-bool ring_awaited(const struct ring *ring)
+/* Whether the keeper that is to pass was on this CPU when it last said so. */
+static bool ring_in_its_way(const struct cuslice_slot *holder)
 {
-    return ring->told < CUSLICE_SLOTS && atomic_load(&ring_shared(ring)->slot[ring->told].looking);
+    return atomic_load_explicit(&holder->due_cpu, memory_order_relaxed) ==
+           (uint32_t)sched_getcpu() + 1;
 }
 
 /* Looks closely for what is due then, and a little longer; true when the token moved. What that
- * took is written down: CPU time for a shorter hand-over. The flag comes down before the last look
- * at the token, and who passes it looks at the flag after that: so either this thread sees the
- * token or it is woken. */
+ * took is written down: CPU time for a shorter hand-over. Who is to pass may have woken on this
+ * CPU: likely where it was, or when it is late. The flag comes down before the last look at the
+ * token, and who passes it looks at the flag after that: so either this thread sees the token or it
+ * is woken. */
 static bool ring_close_look(struct ring *ring, uint64_t token, uint64_t due)
 {
     struct cuslice_segment *shared = ring_shared(ring);
+    const struct cuslice_slot *holder = &shared->slot[CUSLICE_TOKEN_HOLDER(token) % CUSLICE_SLOTS];
     uint64_t from = clock_now(), now = from, until = due + CLOSELY_AFTER_NS;
     closely_begin(&ring->closely);
     atomic_store(&ring_me(ring)->looking, 1);
     while (ring_token(ring) == token && now < until) {
-        sched_yield(); /* who is to pass may have woken on this CPU */
+        if (now > due || ring_in_its_way(holder))
+            closely_yield(&ring->closely);
         now = closely_next(&ring->closely);
     }
     atomic_store(&ring_me(ring)->looking, 0);
@@ -668,12 +674,11 @@ bool ring_wait_close(struct ring *ring, struct watch *watch)
 /* The token has gone to `next`, which may have seen that already. */
 static void ring_poke_next(struct cuslice_segment *shared, unsigned next)
 {
-    if (atomic_load(&shared->slot[next].looking)) {
+    if (atomic_load(&shared->slot[next].looking))
         atomic_fetch_add(&shared->slot[next].wake, 1);
-        sched_yield(); /* it may look from this very CPU */
-        return;
-    }
-    ring_poke(shared, next);
+    else
+        ring_poke(shared, next);
+    sched_yield(); /* it may be on this very CPU */
 }
 
 /* It pauses. What it is owed is not lost by that, nor does it grow meanwhile. */

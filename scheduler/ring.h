@@ -23,7 +23,6 @@ struct ring {
     struct closely closely;   /* of the thread that looks closely */
     uint64_t expected;        /* the turn whose end the next client has been told of */
     uint64_t expected_ns;     /* and when that was to be */
-    unsigned told;            /* that client's slot */
     _Atomic uint64_t left_ns; /* when it last passed the token on without wanting another turn */
     _Atomic uint64_t owed;    /* by how much it was behind then, in virtual time */
     _Atomic uint32_t notice;  /* what its slot's death word says; 0: nothing (notice.h) */
@@ -104,7 +103,7 @@ int ring_unwant(struct ring *ring, uint64_t *token);
 bool ring_waits(const struct ring *ring);
 
 /* Wakes the holder's keeper where it would not look in time by itself. Part of ring_wait, for who
- * waits otherwise. */
+ * waits otherwise, and for who looks after those who wait. */
 void ring_rouse(struct ring *ring);
 
 /* Begins the turn of `token` anew, with all of its time before it; 1 and *token is the new word, or
@@ -136,9 +135,6 @@ bool ring_due(struct ring *ring, uint64_t token);
 /* The token will go on at about `due_ns`: says so, and wakes the client that is likely to be next,
  * once, so that the token finds it awake. Only a hint. */
 void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns);
-
-/* Whether that client looks closely by now. */
-bool ring_awaited(const struct ring *ring);
 
 /* A thread that waits and has had news: if the holder is about to pass, sleeps until shortly before
  * that and then looks closely; true when the token moved. False at once when the holder is said to

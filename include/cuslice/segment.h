@@ -174,7 +174,10 @@ struct cuslice_slot {
      */
     CUSLICE_SHARED(uint64_t) due_ns;
     /* one of its threads looks closely for the token and need not be woken; order: seq_cst */
-    CUSLICE_SHARED(uint64_t) looking;
+    CUSLICE_SHARED(uint32_t) looking;
+    /* with due_ns: the CPU that its keeper is on, counted from 1; stale: the next client looks in
+     * its way, or sleeps and is woken */
+    CUSLICE_SHARED(uint32_t) due_cpu;
     /* The ledger (scheduler/ledger.c): readers take `pending` before `bytes`; order: seq_cst. */
     /* granted and not yet given back; announced by small requests and not decided
      * (CUSLICE_BYTES_...) */
