@@ -31,6 +31,7 @@ static bool gather_let_through(struct gate *gate, struct turn *turn, unsigned su
     gate_count_off(gate, submissions);
     turn->relent_ns = clock_now() + GATHER_CATCH_UP_NS;
     turn->step = TURN_HOLDING;
+    gate->gang_open = true; /* the turn may not have opened here, but for the others */
     if (gate_relent(gate, turn->token))
         ring_wake(ring_shared(gate->ring), gate->ring->slot);
     return true;

@@ -27,11 +27,30 @@
  *     waiting for the others; so does one that drains for a while when a latecomer waits for a
  *     turn. One whose ring comes after all that are held need not: it joins the turn, even one that
  *     ends, since the others may wait for what it has not submitted yet.
+ *   6 Gathering ends when nobody wants the turn any more, or is at an end while a ring is missing:
+ *     the gate then does not open.
+ *
+ * STEPS, as the code and tests/model/gang.pml name them. The words of a member are stores of its
+ * own, those of the gang single instructions; N is the news to all others (gang_tell).
+ *   look    L1 want, N   L2 read the turn
+ *   away    A1 held = 0 (was it held for the turn: E)   A2 ending? then D2-D4   S
+ *   S       others' S1 used, S2 held, S3 want
+ *   holding S   H1 ending?   H2 held = the turn, or 0   H3 the word of the turn, counted up   N   S
+ *   end     E1 read the turn   E2 ending = it, N
+ *   drained D1 drained = the turn, N   D2 read the word   D3 others' held and drained
+ *           D4 the word, from what was read to the next turn, N
+ *   again   B1 drained = 0   B2 the word, counted up
+ *   passed  P1 held = 0      join J1 lock, J2 clear, J3 used      leave X1 clear, X2 N
+ * Who adds itself to those that D3 looks at does so before it counts up the word (H2 before H3, B1
+ * before B2), and D4 is made from a word that was read before D3: so it fails, or the other finds
+ * the turn over. Who gives up its part while it gathers (H2) looks once more behind that, since one
+ * that has come in between may have opened on it: that one holds before it looks, so one of the two
+ * sees the other.
  *
  * DEATH, at any line: the words stay; who waits for others looks every few milliseconds at the
  * locks and strikes the dead. A member that does not move keeps the others waiting no longer than
  * their allowance (5), and its ring is taken from it by those who wait there. A member that loses
- * its ring's token in an open turn ends that turn for all.
+ * its ring's token ends the turn that it held it for, for all.
  */
 #include "gang.h"
 
@@ -133,11 +152,11 @@ static int gang_seize(struct gang *gang, int fd, const uint8_t uuid[16])
             struct cuslice_gang_member *member = &gang->shared->member[i];
             if ((!pass && gang_used(member)) || mapfile_lock(fd, GANG_LOCK(i)) != 0)
                 continue;
-            gang_clear(member);
+            gang_clear(member); /* J2 */
             memcpy(member->uuid, uuid, sizeof member->uuid);
             atomic_store(&member->pid, getpid());
             atomic_store(&member->sleep, i);
-            atomic_store(&member->used, 1);
+            atomic_store(&member->used, 1); /* J3 */
             gang->me = gang->sleep = i;
             memcpy(gang->uuid, uuid, sizeof gang->uuid);
             return 0;
@@ -201,15 +220,15 @@ static void gang_tell(struct gang *gang)
         if (i == gang->me || !gang_used(member) || told >> sleep & 1)
             continue;
         told |= UINT64_C(1) << sleep;
-        atomic_fetch_add(&gang->shared->member[sleep].wake, 1);
+        atomic_fetch_add(&gang->shared->member[sleep].wake, 1); /* N */
         futex_wake(&gang->shared->member[sleep].wake, INT_MAX);
     }
 }
 
 void gang_leave(struct gang *gang)
 {
-    gang_clear(gang_me(gang));
-    gang_tell(gang);
+    gang_clear(gang_me(gang)); /* X1 */
+    gang_tell(gang);           /* X2 */
 }
 
 unsigned gang_reap(struct gang *gang)
@@ -287,20 +306,21 @@ static struct gang_view gang_view(const struct gang *gang, uint64_t turn)
 /* The turn is over once all that hold have drained; at once when `force`d. */
 static void gang_advance(struct gang *gang, bool force)
 {
-    uint64_t word = atomic_load(&gang->shared->turn), turn = CUSLICE_GANG_TURN(word);
+    uint64_t word = atomic_load(&gang->shared->turn), turn = CUSLICE_GANG_TURN(word); /* D2 */
     for (unsigned i = 0; !force && i < CUSLICE_GANG_MEMBERS; i++) {
         const struct cuslice_gang_member *member = &gang->shared->member[i];
-        if (gang_in(member, turn) && atomic_load(&member->drained) != turn)
+        if (gang_in(member, turn) && atomic_load(&member->drained) != turn) /* D3 */
             return;
     }
-    if (atomic_compare_exchange_strong(&gang->shared->turn, &word, CUSLICE_GANG_WORD(turn + 1, 0)))
+    uint64_t next = CUSLICE_GANG_WORD(turn + 1, 0);
+    if (atomic_compare_exchange_strong(&gang->shared->turn, &word, next)) /* D4 */
         gang_tell(gang);
 }
 
 void gang_end(struct gang *gang)
 {
-    uint64_t turn = gang_turn(gang);
-    if (atomic_exchange(&gang->shared->ending, turn) != turn)
+    uint64_t turn = gang_turn(gang);                          /* E1 */
+    if (atomic_exchange(&gang->shared->ending, turn) != turn) /* E2 */
         gang_tell(gang);
 }
 
@@ -308,10 +328,10 @@ void gang_end(struct gang *gang)
 static enum gang_step gang_look_away(struct gang *gang, uint64_t turn)
 {
     struct cuslice_gang_member *me = gang_me(gang);
-    if (atomic_exchange(&me->held, 0) == turn && gang->opened == turn)
+    if (atomic_exchange(&me->held, 0) == turn) /* A1; it may have opened for others by that word */
         gang_end(gang);
     gang->opened = 0;
-    if (atomic_load(&gang->shared->ending) == turn) {
+    if (atomic_load(&gang->shared->ending) == turn) { /* A2 */
         gang_advance(gang, false);
         turn = gang_turn(gang);
     }
@@ -321,31 +341,70 @@ static enum gang_step gang_look_away(struct gang *gang, uint64_t turn)
     return view.before || view.after || view.taken ? GANG_AWAY : GANG_ASK;
 }
 
+/* Counts in the turn's word that more is to come in it: nobody ends it on an older view. False when
+ * it is over. */
+static bool gang_keep(struct gang *gang, uint64_t turn)
+{
+    uint64_t word = atomic_load(&gang->shared->turn);
+    while (CUSLICE_GANG_TURN(word) == turn)
+        if (atomic_compare_exchange_weak(&gang->shared->turn, &word,
+                                         CUSLICE_GANG_WORD(turn, word + 1)))
+            return true;
+    return false;
+}
+
+/* The token is held for the turn from now on: who counts those that have drained on an older view
+ * of the turn fails. False when the turn is over already. */
+static bool gang_take_part(struct gang *gang, uint64_t turn)
+{
+    struct cuslice_gang_member *me = gang_me(gang);
+    atomic_store(&me->drained, 0); /* it may have been there before, and have lost its token */
+    atomic_store(&me->held, turn); /* H2 */
+    if (gang_keep(gang, turn)) {   /* H3 */
+        gang_tell(gang);
+        return true;
+    }
+    atomic_store(&me->held, 0);
+    return false;
+}
+
+/* Holds it, and the turn is not open here. Before the word is given up another may have read it and
+ * opened the turn: that one then holds its own, which is looked for once more. */
+static bool gang_gives_up(struct gang *gang, uint64_t turn, struct gang_view *view)
+{
+    struct cuslice_gang_member *me = gang_me(gang);
+    if (atomic_load(&me->held) == 0)
+        return view->before || view->after || view->taken;
+    if (!view->before && !view->taken)
+        return false;
+    atomic_store(&me->held, 0); /* H2 */
+    *view = gang_view(gang, turn);
+    return view->before || view->taken;
+}
+
 static enum gang_step gang_look_holding(struct gang *gang, uint64_t turn)
 {
     struct cuslice_gang_member *me = gang_me(gang);
     uint64_t held = atomic_load(&me->held);
     if (held == turn && gang->opened == turn)
-        return atomic_load(&gang->shared->ending) == turn ? GANG_END : GANG_OPEN;
+        return atomic_load(&gang->shared->ending) == turn ? GANG_END : GANG_OPEN; /* H1 */
     struct gang_view view = gang_view(gang, turn);
-    bool ending = atomic_load(&gang->shared->ending) == turn;
-    if (held && held != turn)
+    bool ending = atomic_load(&gang->shared->ending) == turn; /* H1 */
+    if ((held && held != turn) || gang_gives_up(gang, turn, &view))
         return GANG_OVER;
-    if (view.before || view.taken || (!held && view.after)) {
-        atomic_store(&me->held, 0);
-        return GANG_OVER;
-    }
-    if (!held) {
-        atomic_store(&me->held, turn);
-        gang_tell(gang);
+    if (atomic_load(&me->held) == 0) {
+        if (!gang_take_part(gang, turn))
+            return GANG_OVER;
         view = gang_view(gang, turn);
     }
-    if (ending)
-        return GANG_END;
-    if (view.missing)
+    if (view.missing && !ending && view.wanted)
         return GANG_GATHER;
+    if (view.missing && !ending) /* who wanted it has got what it wanted, or is gone */
+        gang_end(gang);
+    if (view.missing) /* it has not opened here, and is not to any more */
+        return GANG_OVER;
     gang->opened = turn;
-    return GANG_OPEN;
+    return ending ? GANG_END : GANG_OPEN;
 }
 
 /* Says again what a damaged file may have lost. */
@@ -369,9 +428,9 @@ void gang_return(struct gang *gang)
 enum gang_step gang_look(struct gang *gang, bool wants, bool holds)
 {
     gang_heal(gang);
-    if (atomic_exchange(&gang_me(gang)->want, wants) == 0 && wants)
+    if (atomic_exchange(&gang_me(gang)->want, wants) == 0 && wants) /* L1 */
         gang_tell(gang);
-    uint64_t turn = gang_turn(gang);
+    uint64_t turn = gang_turn(gang); /* L2 */
     return holds ? gang_look_holding(gang, turn) : gang_look_away(gang, turn);
 }
 
@@ -455,7 +514,7 @@ bool gang_drained(struct gang *gang)
     uint64_t held = atomic_load(&me->held);
     if (held == 0 || held != gang_turn(gang))
         return true;
-    if (atomic_exchange(&me->drained, held) != held)
+    if (atomic_exchange(&me->drained, held) != held) /* D1 */
         gang_tell(gang);
     gang_advance(gang, false);
     return gang_turn(gang) != held;
@@ -464,13 +523,9 @@ bool gang_drained(struct gang *gang)
 bool gang_again(struct gang *gang)
 {
     struct cuslice_gang_member *me = gang_me(gang);
-    uint64_t held = atomic_load(&me->held), word = atomic_load(&gang->shared->turn);
-    atomic_store(&me->drained, 0);
-    while (held && CUSLICE_GANG_TURN(word) == held)
-        if (atomic_compare_exchange_weak(&gang->shared->turn, &word,
-                                         CUSLICE_GANG_WORD(held, word + 1)))
-            return true;
-    return false;
+    uint64_t held = atomic_load(&me->held);
+    atomic_store(&me->drained, 0);        /* B1 */
+    return held && gang_keep(gang, held); /* B2 */
 }
 
 void gang_abandon(struct gang *gang)
@@ -483,7 +538,7 @@ void gang_abandon(struct gang *gang)
 void gang_passed(struct gang *gang)
 {
     struct cuslice_gang_member *me = gang_me(gang);
-    atomic_store(&me->held, 0);
+    atomic_store(&me->held, 0); /* P1 */
     atomic_store(&me->idle, 0);
     gang->opened = 0;
 }

@@ -31,7 +31,7 @@ enum gang_step {
     GANG_GATHER, /* hold it, with the gate closed: others' are still missing */
     GANG_OPEN,   /* hold it; the gate may open */
     GANG_END,    /* the turn is to end: close the gate, drain */
-    GANG_OVER    /* give it back: the turn is over, or it is not its time */
+    GANG_OVER    /* give it back: the turn is over or will not open, or it is not its time */
 };
 
 /* Opens or makes the gang's file in `directory`, which exists, and takes a place in it; 0, -ENOSPC

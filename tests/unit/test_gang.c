@@ -165,6 +165,48 @@ static void test_abandoned(void)
     end();
 }
 
+/* Who gathers when nobody wants the turn any more lets it go, and does not open on what is missing.
+ */
+static void test_pointless(void)
+{
+    begin();
+    gang_look(&c, true, false);
+    CHECK_EQ(gang_look(&a, false, true), GANG_GATHER);
+    gang_look(&c, false, false);
+    CHECK_EQ(gang_look(&a, false, true), GANG_OVER);
+    CHECK(gang_drained(&a));
+    gang_passed(&a);
+    CHECK_EQ(gang_look(&a, false, false), GANG_REST);
+    CHECK_EQ(turn(), 2);
+    end();
+}
+
+/* One that has not come in time: the others give back what they hold, without having opened. */
+static void test_gathering_is_ended(void)
+{
+    begin();
+    CHECK_EQ(gang_look(&a, true, true), GANG_GATHER);
+    CHECK_EQ(gang_look(&b, true, true), GANG_GATHER);
+    gang_end(&a);
+    CHECK_EQ(gang_look(&a, true, true), GANG_OVER);
+    CHECK_EQ(gang_look(&b, true, true), GANG_OVER);
+    CHECK(!gang_drained(&a));
+    CHECK(gang_drained(&b));
+    CHECK_EQ(turn(), 2);
+    end();
+}
+
+/* Who comes to hold counts: a word of the turn that was read before that is an old one. */
+static void test_part_is_counted(void)
+{
+    begin();
+    uint64_t word = atomic_load(&a.shared->turn);
+    gang_look(&a, true, true);
+    CHECK(!atomic_compare_exchange_strong(&a.shared->turn, &word, CUSLICE_GANG_WORD(2, 0)));
+    CHECK_EQ(turn(), 1);
+    end();
+}
+
 /* Nobody has anything to do: only when all say so. */
 static void test_idle(void)
 {
@@ -255,6 +297,23 @@ static void test_left_and_returned(void)
     end();
 }
 
+/* Whose gate is open in a turn that ends keeps its part in it, whoever comes. */
+static void test_open_to_the_end(void)
+{
+    struct gang late;
+
+    begin();
+    gather();
+    gang_end(&a);
+    REQUIRE(join(&late, 3) == 0);
+    CHECK_EQ(gang_look(&late, true, true), GANG_END);
+    leave(&b);
+    REQUIRE(join(&b, 1) == 0);
+    CHECK_EQ(gang_look(&late, true, true), GANG_END);
+    leave(&late);
+    end();
+}
+
 /* A token that is taken in an open turn ends it for all. */
 static void test_revoked(void)
 {
@@ -264,6 +323,33 @@ static void test_revoked(void)
     CHECK_EQ(gang_look(&a, false, true), GANG_END);
     CHECK(!gang_drained(&a));
     CHECK(gang_drained(&c)); /* b holds nothing, and is not waited for */
+    end();
+}
+
+/* The same where the turn has opened for others, and not yet for the one that loses it. */
+static void test_revoked_in_gathering(void)
+{
+    begin();
+    gang_look(&a, true, true);
+    gang_look(&b, false, true);
+    CHECK_EQ(gang_look(&c, false, true), GANG_OPEN);
+    CHECK_EQ(gang_look(&a, true, false), GANG_AWAY);
+    CHECK_EQ(gang_look(&c, false, true), GANG_END);
+    end();
+}
+
+/* One that was drained, lost its token and came back into the same turn is not drained any more. */
+static void test_back_again(void)
+{
+    begin();
+    gather();
+    gang_end(&a);
+    gang_drained(&c);
+    CHECK_EQ(gang_look(&c, true, false), GANG_ASK);
+    CHECK_EQ(gang_look(&c, true, true), GANG_END);
+    CHECK(!gang_drained(&a));
+    CHECK(!gang_drained(&b));
+    CHECK(gang_drained(&c));
     end();
 }
 
@@ -542,11 +628,17 @@ int main(void)
     TEST(test_taken_back);
     TEST(test_behind);
     TEST(test_abandoned);
+    TEST(test_pointless);
+    TEST(test_gathering_is_ended);
+    TEST(test_part_is_counted);
     TEST(test_idle);
     TEST(test_latecomer);
     TEST(test_latecomer_to_the_end);
     TEST(test_left_and_returned);
+    TEST(test_open_to_the_end);
     TEST(test_revoked);
+    TEST(test_revoked_in_gathering);
+    TEST(test_back_again);
     TEST(test_two_on_one_ring);
     TEST(test_death);
     TEST(test_dead_place_is_taken);
