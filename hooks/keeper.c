@@ -6,7 +6,6 @@
 #include "keeper.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -72,6 +71,11 @@ static void keeper_tend(struct gate *gate)
 #define KEEPER_WATCHES (GATE_DEVICES * (1 + GUARD_WORDS) + 1)
 _Static_assert(KEEPER_WATCHES <= FUTEX_WATCH_MAX, "all is watched at once");
 
+/* How many words there are to sleep on: first those for news, then those of the guarded. */
+struct keeper_words {
+    unsigned news, all;
+};
+
 /* Whether this keeper can sleep on several words: not before Linux 5.16, or under a seccomp filter
  * that does not know the call. Such a filter may come later. */
 static bool keeper_guards;
@@ -83,29 +87,26 @@ static void keeper_say_guards(bool guards)
         guard_say(guest.gate[i].ring, guards);
 }
 
-/* Beside news: that clients die which this one guards. The kernel wakes one of those who sleep on a
- * death word, who wakes the rest. Where one word at a time can be watched, several devices take a
- * look every millisecond. */
-static void keeper_nap_till(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned n, uint64_t until)
+/* Beside news: that clients die which this one guards. Where one word at a time can be watched,
+ * several devices take a look every millisecond. */
+static void keeper_nap_till(const struct futex_watch watch[FUTEX_WATCH_MAX],
+                            struct keeper_words words, uint64_t until)
 {
-    unsigned all = n;
     keeper_say_guards(keeper_guards);
-    for (unsigned i = 0; keeper_guards && i < guest.gates; i++)
-        all += guard_words(guest.gate[i].ring, &watch[all]);
-    int rc = all > 1 ? futex_wait_many(watch, all, until) : -ENOSYS;
-    if (rc >= (int)n)
-        futex_wake(watch[rc].word, INT_MAX);
+    int rc = words.all > 1 ? futex_wait_many(watch, words.all, until) : -ENOSYS;
+    if (rc >= 0 && (unsigned)rc >= words.news)
+        guard_pass_on(&watch[rc]);
     if (rc != -ENOSYS)
         return;
-    if (all > 1)
+    if (words.all > 1)
         keeper_say_guards(false);
-    if (n > 1)
+    if (words.news > 1)
         until = turn_sooner(until, clock_after(TURN_TICK_NS));
     futex_wait(watch[0].word, watch[0].expected, until);
 }
 
-/* What has news for the keeper, as it stands before a look: the devices' words, and the gang's. */
-static unsigned keeper_watches(struct futex_watch watch[FUTEX_WATCH_MAX])
+/* The devices' words, and the gang's. */
+static unsigned keeper_news(struct futex_watch watch[FUTEX_WATCH_MAX])
 {
     unsigned n = 0;
     const struct gang *gang = NULL;
@@ -122,10 +123,20 @@ static unsigned keeper_watches(struct futex_watch watch[FUTEX_WATCH_MAX])
     return n;
 }
 
-/* Sleeps, and learns how late a sleep ends. */
-static void keeper_nap(struct futex_watch watch[FUTEX_WATCH_MAX], unsigned n, uint64_t until)
+/* What ends its sleep, as it stands before a look. */
+static struct keeper_words keeper_watches(struct futex_watch watch[FUTEX_WATCH_MAX])
 {
-    keeper_nap_till(watch, n, until);
+    unsigned news = keeper_news(watch), all = news;
+    for (unsigned i = 0; keeper_guards && i < guest.gates; i++)
+        all += guard_words(guest.gate[i].ring, &watch[all]);
+    return (struct keeper_words){news, all};
+}
+
+/* Sleeps, and learns how late a sleep ends. */
+static void keeper_nap(const struct futex_watch watch[FUTEX_WATCH_MAX], struct keeper_words words,
+                       uint64_t until)
+{
+    keeper_nap_till(watch, words, until);
     uint64_t now = clock_now();
     for (unsigned i = 0; now >= until && i < guest.gates; i++)
         closely_slept(&turn_of(&guest.gate[i])->closely, until, now);
@@ -165,7 +176,7 @@ static void *keeper_main(void *unused)
     while (!atomic_load(&keeper_stopping)) {
         struct futex_watch watch[FUTEX_WATCH_MAX];
         uint64_t until = tend;
-        unsigned watches = keeper_watches(watch);
+        struct keeper_words words = keeper_watches(watch);
         for (unsigned i = 0; i < guest.gates; i++)
             until = turn_sooner(until, keeper_look(&guest.gate[i]));
         if (clock_now() >= tend) {
@@ -174,7 +185,7 @@ static void *keeper_main(void *unused)
             tend = clock_after(KEEPER_TEND_NS);
             continue;
         }
-        keeper_nap(watch, watches, until);
+        keeper_nap(watch, words, until);
     }
     for (unsigned i = 0; i < guest.gates; i++)
         notice_drop(guest.gate[i].ring);

@@ -4,8 +4,8 @@
  *
  * A keeper walks from its own slot to the next ones that are in use and sleeps on their death
  * words, until it has two that are awake, that is, whose keepers said within 2.5 s that they sleep
- * likewise (guard_ns). So a client has two guards that are awake, also where some in between are
- * stopped for hours, and one of them may stop or die at any moment.
+ * likewise (guard_ns), and whose own deaths are told of. So a client has two guards that are awake,
+ * also where some in between are stopped for hours, and one of them may stop or die at any moment.
  *
  * Any number may die at once. In the order of slots the dead form rows, and before each row stands
  * somebody alive, who sleeps on the word of its first. The kernel wakes one sleeper per word; who
@@ -14,12 +14,13 @@
  * dead one held it (slot.c). A granter that died between moving the token and waking its new holder
  * (ring.c, G2 to G4) is found the same way: the reaper wakes a holder that has not claimed.
  *
- * A newcomer calls the two before it once its word has its value. One that dies before that call
- * has had no turn. One that leaves wakes who sleeps on its word, so that they walk anew. Each walks
- * anew once a second besides, which is the end of every stale choice.
+ * A newcomer calls those before it, up to two that are awake, once its word has its value. One that
+ * dies before that call has had no turn. One that leaves wakes who sleeps on its word, so that they
+ * walk anew, and no longer counts as awake. Each walks anew once a second besides, which is the end
+ * of every stale choice.
  *
- * What is left to looks: two neighbours that stop within 2.5 s, and then a death behind them; a
- * notice that a damaged file swallows.
+ * What is left to looks: a neighbour that is frozen, or two that stop, within the last 3.5 s, and
+ * then a death behind them; a notice that a damaged file swallows.
  */
 #include "guard.h"
 
@@ -44,36 +45,83 @@
 /* The next slot in use, after `slot` or before it; `slot` when there is no other. */
 static unsigned guard_next(const struct cuslice_segment *shared, unsigned slot, bool before)
 {
-    for (unsigned k = 1; k < CUSLICE_SLOTS; k++) {
-        unsigned at = (before ? slot - k : slot + k) % CUSLICE_SLOTS;
-        uint64_t word = atomic_load_explicit(&shared->attached[at / 64], memory_order_relaxed);
-        if (word == 0)
-            k += before ? at % 64 : 63 - at % 64;
-        else if (word >> (at % 64) & 1)
-            return at;
+    unsigned from = (before ? slot - 1 : slot + 1) % CUSLICE_SLOTS, bit = from % 64;
+    uint64_t part = before ? UINT64_MAX >> (63 - bit) : UINT64_MAX << bit;
+    for (unsigned k = 0; k <= CUSLICE_SLOT_WORDS; k++, part = UINT64_MAX) {
+        unsigned w = (before ? from / 64 - k : from / 64 + k) % CUSLICE_SLOT_WORDS;
+        uint64_t set = atomic_load_explicit(&shared->attached[w], memory_order_relaxed) & part;
+        if (set)
+            return w * 64 +
+                   (before ? 63u - (unsigned)__builtin_clzll(set) : (unsigned)__builtin_ctzll(set));
     }
     return slot;
 }
 
+/* One whose own death nobody would be told of is none: it might die with the one that it guards. */
 static bool guard_awake(const struct cuslice_slot *s, uint64_t now)
 {
     uint64_t said = atomic_load(&s->guard_ns);
-    return said && said + GUARD_AWAKE_NS > now && !notice_given(s);
+    struct futex_watch word;
+    return said && said + GUARD_AWAKE_NS > now && notice_word(s, &word);
+}
+
+/* A keeper's way to those that it guards. */
+struct guard_walk {
+    uint64_t now;
+    unsigned at, steps, living, awake;
+};
+
+static struct guard_walk guard_begin_walk(const struct ring *ring)
+{
+    return (struct guard_walk){.now = clock_now(), .at = ring->slot};
+}
+
+/* To the next; false at the end. The dead are passed over, however many. */
+static bool guard_step(const struct ring *ring, struct guard_walk *walk)
+{
+    if (walk->awake == GUARD_TWO || walk->living == GUARD_WORDS || ++walk->steps == CUSLICE_SLOTS)
+        return false;
+    walk->at = guard_next(ring_shared(ring), walk->at, false);
+    const struct cuslice_slot *s = &ring_shared(ring)->slot[walk->at];
+    walk->living += !notice_given(s);
+    walk->awake += guard_awake(s, walk->now);
+    return walk->at != ring->slot;
 }
 
 unsigned guard_words(const struct ring *ring, struct futex_watch word[GUARD_WORDS])
 {
-    const struct cuslice_segment *shared = ring_shared(ring);
-    unsigned at = ring->slot, awake = 0, n = 0;
-    uint64_t now = clock_now();
-    for (unsigned k = 0; k < CUSLICE_SLOTS && n < GUARD_WORDS && awake < GUARD_TWO; k++) {
-        at = guard_next(shared, at, false);
-        if (at == ring->slot)
-            break;
-        n += notice_word(&shared->slot[at], &word[n]);
-        awake += guard_awake(&shared->slot[at], now);
-    }
+    struct guard_walk walk = guard_begin_walk(ring);
+    unsigned n = 0;
+    while (n < GUARD_WORDS && guard_step(ring, &walk))
+        n += notice_word(&ring_shared(ring)->slot[walk.at], &word[n]);
     return n;
+}
+
+/* Not when it has not changed: two guards would wake each other for ever. */
+void guard_pass_on(const struct futex_watch *word)
+{
+    if (atomic_load(word->word) != word->expected)
+        futex_wake(word->word, INT_MAX);
+}
+
+static bool guard_lapsed(const struct cuslice_slot *s, uint64_t now)
+{
+    uint64_t said = atomic_load(&s->guard_ns);
+    return said && said + GUARD_AWAKE_NS <= now && !notice_given(s);
+}
+
+/* Takes those off the words behind them that are awake no longer: who was frozen in its sleep (by
+ * the freezer of cgroup v1) still stands first there, and the one wake-up would be its. */
+static void guard_relieve(const struct ring *ring)
+{
+    struct guard_walk walk = guard_begin_walk(ring);
+    bool behind = false;
+    while (guard_step(ring, &walk)) {
+        const struct cuslice_slot *s = &ring_shared(ring)->slot[walk.at];
+        if (behind)
+            futex_wake(&s->death, INT_MAX);
+        behind = behind || guard_lapsed(s, walk.now);
+    }
 }
 
 /* Reaps who is dead among those that the walk comes to, with the dead among the waiting: a
@@ -101,25 +149,26 @@ static uint64_t guard_period(const struct guard *guard, uint64_t now)
 
 uint64_t guard_look(struct ring *ring, struct guard *guard)
 {
-    const struct cuslice_segment *shared = ring_shared(ring);
-    unsigned at = ring->slot, awake = 0;
-    uint64_t said = 0, now = clock_now();
+    struct guard_walk walk = guard_begin_walk(ring);
+    uint64_t said = 0, lapsed = 0, now = walk.now;
     bool due = guard->said == 0 || now >= guard->next_ns;
-    for (unsigned k = 0; k < CUSLICE_SLOTS && awake < GUARD_TWO; k++) {
-        at = guard_next(shared, at, false);
-        if (at == ring->slot)
-            break;
-        awake += guard_awake(&shared->slot[at], now);
-        if (!notice_given(&shared->slot[at]))
+    while (guard_step(ring, &walk)) {
+        if (guard_lapsed(&ring_shared(ring)->slot[walk.at], now))
+            lapsed = lapsed * CUSLICE_SLOTS + walk.at + 1;
+        if (!notice_given(&ring_shared(ring)->slot[walk.at]))
             continue;
         if (due)
-            guard_reap(ring, at);
-        said = said * CUSLICE_SLOTS + at + 1;
+            guard_reap(ring, walk.at);
+        said = said * CUSLICE_SLOTS + walk.at + 1;
     }
-    if (said != guard->said)
+    if (lapsed && lapsed != guard->lapsed)
+        guard_relieve(ring);
+    guard->lapsed = lapsed;
+    bool changed = said != guard->said;
+    if (changed)
         guard->said_ns = now;
     guard->said = said;
-    if (due)
+    if (due || changed) /* one more is looked at soon, however long another takes */
         guard->next_ns = now + guard_period(guard, now);
     return said ? guard->next_ns : CLOCK_NEVER;
 }
@@ -137,12 +186,14 @@ void guard_say(struct ring *ring, bool able)
 void guard_begin(const struct ring *ring)
 {
     struct cuslice_segment *shared = ring_shared(ring);
-    unsigned at = ring->slot;
-    for (unsigned k = 0; k < GUARD_TWO; k++) {
+    unsigned at = ring->slot, awake = 0;
+    uint64_t now = clock_now();
+    for (unsigned k = 0; k < GUARD_WORDS && awake < GUARD_TWO; k++) {
         at = guard_next(shared, at, true);
         if (at == ring->slot)
             return;
         ring_call(shared, at);
+        awake += guard_awake(&shared->slot[at], now);
     }
 }
 

@@ -21,10 +21,15 @@ struct guard {
     uint64_t said;    /* those that are said to be dead, in one number; 0: none */
     uint64_t said_ns; /* since when it is just these */
     uint64_t next_ns; /* not before then are their locks looked at again */
+    uint64_t lapsed;  /* guards in between that are awake no longer, in one number; 0: none */
 };
 
-/* The words to sleep on now, for a keeper that has just looked; how many. */
+/* The words to sleep on, to be read before a look: what changes from then on ends the sleep. How
+ * many. */
 unsigned guard_words(const struct ring *ring, struct futex_watch word[GUARD_WORDS]);
+
+/* For who was woken by `word`, one of those: the kernel wakes one sleeper, who wakes the others. */
+void guard_pass_on(const struct futex_watch *word);
 
 /* One look at those guarded, by their notices; reaps who is dead. When the next one is due without
  * another notice; CLOCK_NEVER. Takes system calls only after a notice. */

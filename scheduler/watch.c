@@ -77,7 +77,7 @@ static bool watch_guarded(const struct ring *ring, uint64_t token)
 
 bool watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word)
 {
-    return watch_has_word(ring, token, word) && !watch_guarded(ring, token);
+    return watch_has_word(ring, token, word) && !guard_has(ring, CUSLICE_TOKEN_HOLDER(token));
 }
 
 /* N3: until the kernel has dropped the lock, or the notice has proved wrong. At once for a
@@ -267,8 +267,12 @@ bool watch_look(struct ring *ring, struct watch *watch)
 
 uint64_t watch_after(struct ring *ring, struct watch *watch)
 {
-    uint64_t token = ring_token(ring);
+    uint64_t token = ring_token(ring), now = clock_now();
     if (watch_noticed(ring, token))
-        return watch_told(watch, token, clock_now());
-    return watch_guarded(ring, token) ? WATCH_FAR_NS : WATCH_NS;
+        return watch_told(watch, token, now);
+    if (token != watch->token || !watch_guarded(ring, token))
+        return WATCH_NS;
+    uint64_t period = watch_guarded_period(watch_overdue(ring_shared(ring), watch), 0, now);
+    watch->due_ns = now + period;
+    return period;
 }

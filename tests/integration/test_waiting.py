@@ -90,4 +90,36 @@ def check_long_wait_is_told():
         equal(farm.numbers(waiting.result(farm.SOON))[0], 0, "the launch")
 
 
-farm.run(check_host_flag, check_fault, check_signals, check_long_wait_is_told)
+def waits_behind_two():
+    """Sleeps in 2 s of a client that waits behind two that hand over: by its weight, a turn of it is
+    worth thousands of theirs. None when it had a turn after all."""
+    with farm.Farm() as place:
+        a, b = (place.worker(tag, WEIGHT=10000) for tag in "ab")
+        w = place.worker("w", WEIGHT=1)
+        loops = [worker.post("loop 4500 1000000 3") for worker in (a, b, w)]
+        time.sleep(1)
+        begun, before = farm.now(), farm.switches(w.pid)
+        time.sleep(2)
+        slept, ended = farm.switches(w.pid) - before, farm.now()
+        for loop in loops:
+            equal(farm.numbers(loop.result(farm.SOON))[0], 0, "launches")
+        trace = place.trace()
+        if any(begun < c.end and c.submit < ended for c in trace.of("w")):
+            return None
+        turns = len([t for t in trace.turns() if begun < t.start < ended])
+        print("beside %d turns of others in 2 s the one that waits slept %d times" % (turns, slept))
+        check(turns > 40, "the others did not hand over: %d turns" % turns)
+        return slept
+
+
+def check_waits_asleep():
+    """Nobody looks after the holder at short intervals: its guards are told when it dies."""
+    for _ in range(4):
+        slept = waits_behind_two()
+        if slept is not None:
+            check(slept <= 40, "sleeps in 2 s: %d" % slept)
+            return
+    check(False, "it had turns while it should wait")
+
+
+farm.run(check_host_flag, check_fault, check_signals, check_long_wait_is_told, check_waits_asleep)

@@ -197,6 +197,15 @@ def keeper_wakes(pid):
     raise AssertionError("no thread of cuslice")
 
 
+def switches(pid):
+    """How often the threads of a process have gone to sleep."""
+    count = 0
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/status" % (pid, task)) as file:
+            count += sum(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt"))
+    return count
+
+
 # Of include/cuslice/segment.h.
 SLOT_AT, SLOT_BYTES, JOINED_AT, PID_AT, DEATH_AT = 1920, 512, 136, 160, 240
 WAITERS, DIED = 1 << 31, 1 << 30

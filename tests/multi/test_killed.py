@@ -7,6 +7,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
+import signal
 import time
 
 import farm
@@ -73,6 +74,29 @@ def check_word():
         equal(farm.death_words(place)[victim.pid], farm.WAITERS | farm.DIED, "the word of the killed")
 
 
+def check_guards_stopped():
+    """The two before the victim in the order of slots, which are to look after it, have been stopped
+    for long: the one before them is told."""
+    with farm.Farm(ALLOWANCE="30s") as place:
+        waiter, *stopped = [place.worker(tag) for tag in ("waiter", "b", "c")]
+        for worker in stopped:
+            worker.signal(signal.SIGSTOP)
+        time.sleep(3)
+        late = []
+        for i in range(ROUNDS // 2):
+            late.append(late_by(place, place.worker("v%d" % i), waiter, "beside stopped ones, %d" % i))
+            waiter.ok("sync")
+        late.sort()
+        print("behind stopped ones: median %.2f ms, worst %.2f ms" % (
+            late[len(late) // 2] / MS, late[-1] / MS))
+        check(late[len(late) // 2] < 2 * BOUND, "median %.2f ms" % (late[len(late) // 2] / MS))
+        check(late[-1] < BOUND + NOISE, "worst %.2f ms" % (late[-1] / MS))
+        equal(place.gpu()["reaped"], ROUNDS // 2, "clients reaped")
+        for worker in stopped:
+            worker.signal(signal.SIGCONT)
+            worker.ok("spin 1000")
+
+
 def check_any_moment():
     """Killed wherever it happens to be, in its own turn or the others'."""
     with farm.Farm(QUANTUM="5ms") as place:
@@ -135,4 +159,4 @@ def orphans(how):
                 os.kill(child, 9)
 
 
-farm.run(check_word, check_holder, check_holder_untold, check_any_moment, check_orphans)
+farm.run(check_word, check_holder, check_holder_untold, check_guards_stopped, check_any_moment, check_orphans)

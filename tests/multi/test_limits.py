@@ -230,15 +230,6 @@ def check_light_use_is_not_delayed():
     measure(once)
 
 
-def switches(pid):
-    """How often the threads of a process have been woken."""
-    count = 0
-    for task in os.listdir("/proc/%d/task" % pid):
-        with open("/proc/%d/task/%s/status" % (pid, task)) as file:
-            count += sum(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt"))
-    return count
-
-
 def check_waiting_is_sleep():
     """Who waits for its limit, with nobody else there, sleeps: keeper and thread alike."""
     with farm.Farm() as place:
@@ -247,9 +238,9 @@ def check_waiting_is_sleep():
         a.ok("sync")
         ran = a.post("spin 1000000")
         time.sleep(0.2)
-        before = switches(a.pid)
+        before = farm.switches(a.pid)
         time.sleep(1)
-        woken = switches(a.pid) - before
+        woken = farm.switches(a.pid) - before
         rc, start, end = farm.numbers(ran.result(30))[:3]
         farm.equal(rc, farm.SUCCESS, "spin")
         check(end - start > 1500 * MS, "it waited %.1f ms" % ((end - start) / MS))
