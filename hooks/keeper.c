@@ -94,8 +94,8 @@ static void keeper_nap_till(const struct futex_watch watch[FUTEX_WATCH_MAX],
 {
     keeper_say_guards(keeper_guards);
     int rc = words.all > 1 ? futex_wait_many(watch, words.all, until) : -ENOSYS;
-    if (rc >= 0 && (unsigned)rc >= words.news)
-        guard_pass_on(&watch[rc]);
+    for (unsigned i = words.news; i < words.all; i++)
+        guard_pass_on(&watch[i]);
     if (rc != -ENOSYS)
         return;
     if (words.all > 1)
@@ -251,7 +251,7 @@ void keeper_stop(void)
         return;
     atomic_store(&keeper_stopping, true);
     for (unsigned i = 0; i < guest.gates; i++)
-        ring_call(ring_shared(guest.gate[i].ring), guest.gate[i].ring->slot);
+        ring_poke(ring_shared(guest.gate[i].ring), guest.gate[i].ring->slot);
     if (!keeper_ended(clock_after(CLOCK_S)))
         return; /* it is inside the driver: the lock tells the others when the process is gone */
     for (unsigned i = 0; i < guest.gates; i++)

@@ -10,9 +10,12 @@
  * look that comes late learns nothing about the time: the end was where it was expected, unless a
  * look in between has said otherwise. Lengths are learnt from the time between two markers, as the
  * GPU noted it, if the GPU did not pause in between, which is known when the first was not done yet
- * after the second was recorded, and if what is between them is of one kind. A launch of a kind
- * that was never seen waits until its stream is empty, and has a marker of its own. So one long
- * kernel is queued behind any number of short ones, and nothing behind it.
+ * after the second was recorded, and if what is between them is of one kind. Of kinds that were
+ * never seen one launch at a time is out, with a marker of its own. So one long kernel is queued
+ * behind short ones, and no more behind it than the bound.
+ *
+ * Several threads. Each bit of room would go to those that need little; so who has waited for some
+ * time goes first, and the others wait for that one.
  *
  * A program may queue work that waits for what the same thread does later; then no waiting here
  * helps. So the wait ends 10 ms after the work should have, the launch passes and is counted; the
@@ -57,6 +60,8 @@
 #define METER_DOUBT_NS (20 * CLOCK_US)
 /* So many launches in a row that the program has waited for tell that it will for the next. */
 #define METER_STEPS 8u
+/* Who has waited longer goes before other threads; who has not been seen for longer is gone. */
+#define METER_LINE_NS (2 * CLOCK_MS)
 #define METER_NAP_LEAST_NS (20 * CLOCK_US)
 #define METER_NAP_MOST_NS (500 * CLOCK_US)
 
@@ -109,6 +114,24 @@ static struct meter_stream *meter_stream(struct meter *meter, uintptr_t key)
 
 /* ---- Kinds ---- */
 
+/* What a launch of one kind takes, as learnt. Not among what a forked child finds wiped: it is no
+ * secret and no state, and not a page of it need be touched. */
+struct meter_kind {
+    uint64_t kind; /* 0 = free */
+    uint64_t unit_ns;
+};
+
+#define METER_KINDS 2048u
+#define METER_WAYS 4u /* places that a kind may have: a cache line */
+
+static _Alignas(64) struct meter_kind meter_kinds[GATE_DEVICES][METER_KINDS];
+
+static struct meter_kind *meter_table(const struct meter *meter)
+{
+    size_t at = (size_t)((const char *)meter - (const char *)&guest.gate[0].meter);
+    return meter_kinds[at / sizeof guest.gate[0]];
+}
+
 /* A kind in one stream: the same function may have more to do there than elsewhere. */
 static uint64_t meter_kind_in(uint64_t kind, uintptr_t key)
 {
@@ -116,17 +139,19 @@ static uint64_t meter_kind_in(uint64_t kind, uintptr_t key)
 }
 
 /* Where this kind is, or would be put in place of another. */
-static unsigned meter_place_of(const struct meter *meter, uint64_t kind)
+static struct meter_kind *meter_place_of(const struct meter *meter, uint64_t kind)
 {
-    unsigned first = (unsigned)(kind >> 8) % METER_KINDS & ~(METER_WAYS - 1), i = 0;
-    while (i < METER_WAYS && meter->kind[first + i].kind && meter->kind[first + i].kind != kind)
+    struct meter_kind *first = meter_table(meter);
+    unsigned i = 0;
+    first += (kind >> 8) % (METER_KINDS / METER_WAYS) * METER_WAYS;
+    while (i < METER_WAYS && first[i].kind && first[i].kind != kind)
         i++;
-    return first + (i < METER_WAYS ? i : (unsigned)(meter->number % METER_WAYS));
+    return &first[i < METER_WAYS ? i : (unsigned)(meter->number % METER_WAYS)];
 }
 
 static uint64_t meter_kind_ns(const struct meter *meter, uint64_t kind)
 {
-    const struct meter_kind *place = &meter->kind[meter_place_of(meter, kind)];
+    const struct meter_kind *place = meter_place_of(meter, kind);
     return place->kind == kind ? place->unit_ns : 0;
 }
 
@@ -182,6 +207,15 @@ static uint64_t meter_nap_length(const struct meter *meter, uint64_t ns)
                                      : nap;
 }
 
+/* What a launch of this kind takes; 0: not known, and a marker will tell. Where none can, in a
+ * stream whose launches overlap, it is what launches take that are known. */
+static uint64_t meter_length(struct meter *meter, uint64_t kind, uintptr_t key)
+{
+    uint64_t known = meter_known(meter, kind, key);
+    const struct meter_stream *stream = known ? NULL : meter_find(meter, key);
+    return stream && stream->overlaps ? meter->unit_ns : known;
+}
+
 /* How long a launch of this kind into the stream should wait now; 0: not at all. */
 static uint64_t meter_excess(struct meter *meter, uint64_t kind, uintptr_t key, uint64_t bound,
                              uint64_t slice_end, uint64_t now)
@@ -197,9 +231,8 @@ static uint64_t meter_excess(struct meter *meter, uint64_t kind, uintptr_t key, 
     if (meter->out == 0)
         return 0;
     bool unknowable = meter->count == 0 && left == 0;
-    uint64_t own = meter_known(meter, kind, key);
-    const struct meter_stream *stream = own ? NULL : meter_find(meter, key);
-    if (unknowable || (own == 0 && !full && left <= bound && (!stream || stream->out == 0)))
+    uint64_t own = meter_length(meter, kind, key);
+    if (unknowable || (own == 0 && !full && left <= bound && meter->unknown == 0))
         return 0;
     if (full || own == 0)
         return METER_NAP_LEAST_NS;
@@ -222,7 +255,7 @@ static uint64_t meter_mean(uint64_t mean, uint64_t sample, bool exact)
 
 static void meter_learn_kind(struct meter *meter, uint64_t kind, uint64_t unit, bool exact)
 {
-    struct meter_kind *place = &meter->kind[meter_place_of(meter, kind)];
+    struct meter_kind *place = meter_place_of(meter, kind);
     if (place->kind != kind)
         *place = (struct meter_kind){.kind = kind};
     place->unit_ns = meter_mean(place->unit_ns, unit, exact);
@@ -277,9 +310,7 @@ static void meter_advance(struct meter *meter, const struct meter_marker *marker
     ended = ended < now ? ended : now;
     uint64_t next = meter->count ? meter->marker[meter->first].recorded_ns : 0;
     meter->begun_ns = next > ended ? next : ended;
-    struct meter_stream *stream = meter_find(meter, marker->stream);
-    if (stream)
-        stream->out -= marker->launches < stream->out ? marker->launches : stream->out;
+    meter->unknown -= marker->unknown < meter->unknown ? marker->unknown : meter->unknown;
     meter->out -= marker->launches < meter->out ? marker->launches : meter->out;
     meter->out_ns -= marker->work_ns < meter->out_ns ? marker->work_ns : meter->out_ns;
 }
@@ -408,15 +439,34 @@ static void meter_give_up(struct gate *gate)
     slot_count(ring_shared(ring), ring->slot, let_through, 1);
 }
 
+/* Whether another launch has waited for so long that this one, which would have to wait for so long
+ * by itself, lets it go first. A thread that waits looks every METER_NAP_MOST_NS. */
+static bool meter_behind(struct meter *meter, const struct gate_pass *pass, uint64_t nap,
+                         uint64_t now)
+{
+    bool mine = meter->line == pass;
+    if (!mine && meter->line && now < meter->line_seen_ns + METER_LINE_NS)
+        return now > meter->line_ns + METER_LINE_NS;
+    if (!mine)
+        meter->line_ns = now;
+    meter->line_seen_ns = now;
+    meter->line = nap ? pass : NULL;
+    return false;
+}
+
 /* One look: how long to sleep before the next (0: pass), and when to give up, which moves on as
  * long as work gets done. */
-static uint64_t meter_look(struct gate *gate, uint64_t kind, uintptr_t key, uint64_t *give_up,
-                           uint64_t *done)
+static uint64_t meter_look(struct gate *gate, const struct gate_pass *pass, uintptr_t key,
+                           uint64_t *give_up, uint64_t *done)
 {
     struct meter *meter = &gate->meter;
     uint64_t now = clock_now(), bound = meter_bound(gate), slice_end = meter_slice_end(gate);
     lock_take(&meter->lock);
-    uint64_t nap = gate_counts(gate) ? 0 : meter_excess(meter, kind, key, bound, slice_end, now);
+    bool free = gate_counts(gate) || meter->relaxed || meter->relenting;
+    uint64_t nap =
+        gate_counts(gate) ? 0 : meter_excess(meter, pass->kind, key, bound, slice_end, now);
+    if (!free && meter_behind(meter, pass, nap, now) && nap == 0)
+        nap = METER_NAP_LEAST_NS;
     if (*give_up == 0 || meter->done_ns != *done) {
         *done = meter->done_ns;
         /* In a drain that is stuck its expected end means nothing; and the gate closes again soon.
@@ -455,7 +505,7 @@ void meter_before(struct gate *gate, const struct gate_pass *pass)
     if (meter->relaxed)
         meter_collect(meter);
     for (;;) {
-        uint64_t nap = meter_look(gate, pass->kind, key, &give_up, &done);
+        uint64_t nap = meter_look(gate, pass, key, &give_up, &done);
         if (nap == 0)
             return;
         if (!(atomic_load(&gate->lease) & GATE_SLOW))
@@ -477,6 +527,7 @@ static struct meter_stream *meter_count(struct meter *meter, uint64_t kind, uint
 {
     struct meter_stream *stream = meter_stream(meter, key);
     uint64_t unit = known ? known : meter->unit_ns;
+    unsigned unknown = known == 0 && !stream->overlaps;
     if (key != meter->last) {
         meter->last = key;
         meter->streak = 0;
@@ -493,12 +544,13 @@ static struct meter_stream *meter_count(struct meter *meter, uint64_t kind, uint
     meter->mixed |= key != meter->only;
     meter->tail_kind = meter->unmarked == 0 || meter->tail_kind == kind ? kind : 0;
     meter->doubt -= meter->doubt > 0;
+    meter->unknown += unknown;
+    meter->tail_unknown += unknown;
     meter->out++;
     meter->total++;
     meter->unmarked++;
     meter->out_ns += unit;
     meter->tail_ns += unit;
-    stream->out++;
     stream->used = meter->total;
     return stream;
 }
@@ -550,9 +602,11 @@ static struct meter_place meter_take_place(struct meter *meter, uintptr_t key,
                                           .kind = meter->tail_kind,
                                           .recorded_ns = clock_now(),
                                           .work_ns = meter->tail_ns,
-                                          .launches = meter->unmarked};
+                                          .launches = meter->unmarked,
+                                          .unknown = meter->tail_unknown};
     meter->count++;
     meter->unmarked = 0;
+    meter->tail_unknown = 0;
     meter->tail_ns = 0;
     return place;
 }
@@ -631,8 +685,7 @@ static void meter_reset(struct meter *meter, uint64_t now)
     meter->out = 0;
     meter->unmarked = 0;
     meter->out_ns = meter->tail_ns = 0;
-    for (unsigned i = 0; i < METER_STREAMS; i++)
-        meter->stream[i].out = 0;
+    meter->unknown = meter->tail_unknown = 0;
     meter->relaxed = false;
     meter->relenting = false;
     meter->done_ns = now;

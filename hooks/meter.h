@@ -16,8 +16,6 @@
 
 #define METER_MARKERS 32u
 #define METER_STREAMS 32u
-#define METER_KINDS 2048u
-#define METER_WAYS 4u /* places that a kind may have: a cache line */
 
 struct gate;
 struct context;
@@ -33,6 +31,7 @@ struct meter_marker {
     uint64_t recorded_ns;
     uint64_t work_ns;  /* what its launches take, as estimated */
     unsigned launches; /* since the marker before */
+    unsigned unknown;  /* of those, of kinds that were not known */
     bool ready;        /* recorded: may be queried */
     bool chained;      /* the marker before it was not done then: the GPU went on without a pause */
 };
@@ -40,16 +39,9 @@ struct meter_marker {
 /* What is known of one stream. */
 struct meter_stream {
     uintptr_t key; /* 0 = free */
-    unsigned out;  /* launches not known to be done */
     bool overlaps; /* some launch asked to overlap with the one before it: no marker goes behind
                          a launch, since the next may be such a one */
     uint64_t used; /* meter.total at the last launch: the one longest unused is given up first */
-};
-
-/* What a launch of one kind takes, as learnt. */
-struct meter_kind {
-    uint64_t kind; /* 0 = free */
-    uint64_t unit_ns;
 };
 
 /* Zero-initialised. The lock covers everything below and no driver call. */
@@ -62,13 +54,14 @@ struct meter {
     CUevent popped; /* of the marker taken off last */
     uint64_t number;
     _Atomic uint64_t total; /* launches counted so far */
-    uint64_t resets;    /* how often all was found done at once: tells a look that began before */
-    unsigned out;       /* launches not known to be done */
-    unsigned unmarked;  /* of those, behind the last marker */
-    uint64_t out_ns;    /* what those that are out take, as estimated */
-    uint64_t tail_ns;   /* what the unmarked of them take */
-    uint64_t begun_ns;  /* when the oldest that is out has begun, as far as known */
-    uint64_t undone_ns; /* the last look that found the oldest marker not done */
+    uint64_t resets;   /* how often all was found done at once: tells a look that began before */
+    unsigned out;      /* launches not known to be done */
+    unsigned unmarked; /* of those, behind the last marker */
+    unsigned unknown, tail_unknown; /* of both, of kinds that were not known */
+    uint64_t out_ns;                /* what those that are out take, as estimated */
+    uint64_t tail_ns;               /* what the unmarked of them take */
+    uint64_t begun_ns;              /* when the oldest that is out has begun, as far as known */
+    uint64_t undone_ns;             /* the last look that found the oldest marker not done */
     uint64_t unit_ns;   /* what a launch takes in any stream, as learnt; 0 = not known */
     uint64_t done_ns;   /* when a marker was last seen done */
     uintptr_t only;     /* the one stream used since all was done */
@@ -84,7 +77,9 @@ struct meter {
     _Atomic bool blind;   /* work may be on the GPU that no marker tells of */
     bool relenting;       /* a drain waits for threads at the gate: they wait less here */
     _Atomic bool relaxed; /* no bound until something is seen done; read without the lock */
-    _Alignas(64) struct meter_kind kind[METER_KINDS];
+    /* The launch that waits for room first, since when, and when it was last there. */
+    const struct gate_pass *line;
+    uint64_t line_ns, line_seen_ns;
 };
 
 /* Before a launch: waits until the bound, and what is left of the slice, have room for it. Bounded

@@ -77,7 +77,8 @@ static bool watch_guarded(const struct ring *ring, uint64_t token)
 
 bool watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word)
 {
-    return watch_has_word(ring, token, word) && !guard_has(ring, CUSLICE_TOKEN_HOLDER(token));
+    return watch_has_word(ring, token, word) &&
+           (ring_clients(ring) <= 2 || !guard_has(ring, CUSLICE_TOKEN_HOLDER(token)));
 }
 
 /* N3: until the kernel has dropped the lock, or the notice has proved wrong. At once for a
@@ -129,7 +130,8 @@ uint64_t watch_period(const struct ring *ring, struct watch *watch, uint64_t tok
     uint64_t overdue = known ? watch_overdue(ring_shared(ring), watch) : CLOCK_NEVER;
     if (now > overdue)
         return WATCH_NS;
-    if (known && watch_guarded(ring, token))
+    /* A limit may hold it back soon, and then let it go: nobody wakes it for that. */
+    if (known && !ring_limited(ring) && watch_guarded(ring, token))
         return watch_guarded_period(overdue, rank, now);
     return rank < 6 ? WATCH_NS << rank : WATCH_FAR_NS;
 }

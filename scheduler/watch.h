@@ -44,8 +44,8 @@ bool watch_noticed(const struct ring *ring, uint64_t token);
 uint64_t watch_told(struct watch *watch, uint64_t token, uint64_t now);
 
 /* The word to sleep on besides one's own for a notice that the holder of `token` is dead. False
- * when none is to come, or its guards sleep on it: the one wake-up is theirs, and must not go to a
- * client that dies with it. */
+ * when none is to come, or other clients' keepers, its guards, sleep on it: the one wake-up is
+ * theirs, and must not go to a client that dies with it. */
 bool watch_word(const struct ring *ring, uint64_t token, struct futex_watch *word);
 
 #endif

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
@@ -102,6 +103,30 @@ def check_phases():
               "long kernels are queued behind short ones")
 
 
+def shared_stream():
+    """A thread's launch of a kind that was never seen, into a stream that another thread keeps full
+    with short ones, while a third client has nothing to do: how long it takes."""
+    with farm.Farm(sim={"SWITCH": "0"}) as place:
+        a, idle = place.worker("a"), place.worker("b")
+        idle.ok("spin 1000")
+        idle.ok("sync")
+        busy = a.post("loop 2000 30000 0 4", thread=1)
+        time.sleep(0.5)
+        begun = farm.now()
+        a.ok("phases 1 0 0 100000 1 4", thread=2)
+        took = farm.now() - begun
+        check(not farm.answered(busy, 0), "the stream was not kept full")
+        busy.result(30)
+    print("a new kind of kernel in a stream that another thread fills: %.1f ms" % (took / MS),
+          flush=True)
+    return took
+
+
+def check_shared_stream():
+    """It is not passed again and again by those that need less room."""
+    check(any(shared_stream() < 20 * MS for _ in range(2 * TRIES)), "it waits for the other thread")
+
+
 def unannounced():
     """A client comes while another, long alone, has queued what it may."""
     with farm.Farm(QUANTUM="2ms", sim={"SWITCH": "0"}) as place:
@@ -163,13 +188,13 @@ def check_handover():
     check(any(handover() for _ in range(2 * TRIES)), "the GPU is idle between turns")
 
 
-def overlapping(every, preload=True):
+def overlapping(every, sizes=1, preload=True):
     """A client whose kernels ask to overlap with the one before them, beside another: how much its
     kernels were shortened by that (us, the lower quartile), and its turns."""
     with farm.Farm(QUANTUM="10ms", preload=preload,
                    sim={"SWITCH": "0", "OVERLAP": "50us", "CAPACITY": "128"}) as place:
         a, b = place.worker("a"), place.worker("b")
-        farm.together([(a, "overlapping 2000 200000 %d" % every), (b, "loop 2000 200000 8")], 30)
+        farm.together([(a, "overlapping 2000 200000 %d 4 %d" % (every, sizes)), (b, "loop 2000 200000 8")], 30)
         trace = place.trace()
         saved = sorted(200000 - (c.end - c.start) for c in trace.commands() if c.client == "a")
         if not preload:
@@ -177,16 +202,16 @@ def overlapping(every, preload=True):
         start, end = farm.window(trace, "ab", 300 * MS)
         found = sorted(t.end - t.start for t in trace.turns()
                        if start <= t.start and t.end <= end and t.client == "a")
-    print("kernels that overlap, each %dth does not: shortened by %.0f us; %d turns of 10 ms last "
-          "%.2f ms (median)" % (every, part(saved, 0.25) / 1000, len(found),
+    print("kernels that overlap, of %d sizes, each %dth does not: shortened by %.0f us; %d turns of 10 ms last "
+          "%.2f ms (median)" % (sizes, every, part(saved, 0.25) / 1000, len(found),
                                 part(found, 0.5) / MS), flush=True)
     return part(saved, 0.25) / 1000, len(found), part(found, 0.5) / MS
 
 
 def check_overlapping():
     """Nothing is put between them, and their slices end in time all the same."""
-    for every in (0, 8):
-        tries = [overlapping(every) for _ in range(TRIES)]
+    for every, sizes in ((0, 1), (8, 1), (0, 2)):
+        tries = [overlapping(every, sizes) for _ in range(TRIES)]
         check(max(t[0] for t in tries) > 25, "the kernels do not overlap any more")
         check(min(t[2] for t in tries) < 11.5, "their slices end late")
 
@@ -220,5 +245,5 @@ def check_unknown():
     check(any(unknown() < 0.15 for _ in range(TRIES)), "it is waited for without a pause")
 
 
-farm.run(check_queues, check_mixed, check_phases, check_unannounced, check_overlapping, check_handover,
+farm.run(check_queues, check_mixed, check_phases, check_shared_stream, check_unannounced, check_overlapping, check_handover,
          check_unknown)

@@ -195,12 +195,13 @@ static void launch_loop(struct job *job)
     job_answer(job, "%d %llu", (int)loop.rc, (unsigned long long)loop.count);
 }
 
-/* overlapping MS NS EVERY [STREAM]: kernels for so long that ask to overlap with the one before;
- * each EVERYth (0: none) does not; `result count` */
+/* overlapping MS NS EVERY [STREAM [SIZES]]: kernels for so long that ask to overlap with the one
+ * before; each EVERYth (0: none) does not; `result count` */
 static void launch_overlapping(struct job *job)
 {
     uint64_t until = worker_now() + job_number(job, 1, 0) * MS, ns = job_number(job, 2, 0);
-    uint64_t every = job_number(job, 3, 0), count = 0;
+    uint64_t every = job_number(job, 3, 0), count = 0, launched = 0;
+    uint64_t sizes = job_number(job, 5, 1);
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
     CUlaunchConfig config = {.gridDimX = 1,
                              .gridDimY = 1,
@@ -216,6 +217,7 @@ static void launch_overlapping(struct job *job)
     attribute.value.programmaticStreamSerializationAllowed = 1;
     while (rc == CUDA_SUCCESS && worker_now() < until) {
         config.numAttrs = !every || ++count % every ? 1 : 0;
+        config.gridDimX = 1u << launched++ % sizes * 4;
         rc = cu.cuLaunchKernelEx(&config, worker.spin, arguments, NULL);
         count += !every;
         if (rc == CUDA_SUCCESS && count % 500 == 0)
