@@ -320,7 +320,7 @@ def short_pauses():
 
 def check_short_pauses():
     """Short gaps do not cost a gang its turn, also where it is alone on the GPU that has them."""
-    check(any(short_pauses() for _ in range(3)), "short gaps cost a gang its turn")
+    farm.holds(short_pauses, 3, "short gaps cost a gang its turn")
 
 
 farm.run(check_one_process, check_two_processes, check_late_work, check_late_process, check_without,

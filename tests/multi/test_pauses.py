@@ -44,8 +44,8 @@ def inference(words, least):
 def check_inference():
     """10 ms of work, 40 ms of CPU: the GPU goes on at once, however often a burst synchronises."""
     for words in ("bursts 3000 1000000 10 40000", "bursts 3000 1000000 10 40000 1"):
-        check(any(inference(words, 12) for _ in range(TRIES)),
-              "'%s': the GPU is idle while somebody wants it" % words)
+        farm.holds(lambda: inference(words, 12), TRIES,
+                   "'%s': the GPU is idle while somebody wants it" % words)
 
 
 def decoding():
@@ -60,7 +60,7 @@ def decoding():
 
 def check_decoding():
     """Gaps as of an LLM that decodes: its share, and no hand-over at each gap."""
-    check(any(decoding() for _ in range(TRIES)), "short gaps cost the client its turn")
+    farm.holds(decoding, TRIES, "short gaps cost the client its turn")
 
 
 farm.run(check_inference, check_decoding)

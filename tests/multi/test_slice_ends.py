@@ -48,8 +48,8 @@ def queueing(quantum_ms, kernel_ns):
 def check_queues():
     """The end is at most one kernel beyond the deadline, whatever the quantum."""
     for quantum_ms, kernel_ns in ((2, 50000), (10, 250000), (50, 3000000), (1000, 400000)):
-        check(any(queueing(quantum_ms, kernel_ns) for _ in range(TRIES)),
-              "a slice of %d ms with kernels of %.2f ms ends late" % (quantum_ms, kernel_ns / MS))
+        farm.holds(lambda: queueing(quantum_ms, kernel_ns), TRIES,
+                   "a slice of %d ms with kernels of %.2f ms ends late" % (quantum_ms, kernel_ns / MS))
 
 
 def mixed():
@@ -73,7 +73,7 @@ def mixed():
 
 
 def check_mixed():
-    check(any(mixed() for _ in range(TRIES)), "more than one long kernel is queued")
+    farm.holds(mixed, TRIES, "more than one long kernel is queued")
 
 
 def phases(long_ns, longs):
@@ -99,8 +99,8 @@ def phases(long_ns, longs):
 def check_phases():
     """How long a kernel lasts is known by what is launched, not by what was launched before it."""
     for long_ns, longs in ((50 * MS, 10), (5 * MS, 20)):
-        check(any(phases(long_ns, longs) for _ in range(TRIES)),
-              "long kernels are queued behind short ones")
+        farm.holds(lambda: phases(long_ns, longs), TRIES,
+                   "long kernels are queued behind short ones")
 
 
 def shared_stream():
@@ -124,7 +124,7 @@ def shared_stream():
 
 def check_shared_stream():
     """It is not passed again and again by those that need less room."""
-    check(any(shared_stream() < 20 * MS for _ in range(2 * TRIES)), "it waits for the other thread")
+    farm.holds(lambda: shared_stream() < 20 * MS, 2 * TRIES, "it waits for the other thread")
 
 
 def unannounced():
@@ -152,7 +152,7 @@ def unannounced():
 
 
 def check_unannounced():
-    check(any(unannounced() for _ in range(TRIES)), "a client that comes unannounced waits")
+    farm.holds(unannounced, TRIES, "a client that comes unannounced waits")
 
 
 def yardstick():
@@ -185,7 +185,7 @@ def handover():
 def check_handover():
     """The whole hand-over takes hardly longer than a wake-up: a sleeping keeper and a sleeping
     successor would each add one, and their timers."""
-    check(any(handover() for _ in range(2 * TRIES)), "the GPU is idle between turns")
+    farm.holds(handover, 2 * TRIES, "the GPU is idle between turns")
 
 
 def overlapping(every, sizes=1, preload=True):
@@ -242,7 +242,7 @@ def unknown():
 
 
 def check_unknown():
-    check(any(unknown() < 0.15 for _ in range(TRIES)), "it is waited for without a pause")
+    farm.holds(lambda: unknown() < 0.15, TRIES, "it is waited for without a pause")
 
 
 farm.run(check_queues, check_mixed, check_phases, check_shared_stream, check_unannounced, check_overlapping, check_handover,
