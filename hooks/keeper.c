@@ -216,6 +216,7 @@ static void keeper_finish(struct gate *gate, uint64_t deadline)
     uint64_t token = ring_token(ring);
     if (guest.mode == CONFIG_ENFORCE && ring_holds(ring, token)) {
         gate_close(gate, token);
+        ring_wake_waiting(ring_shared(ring)); /* notice_drop was before */
         contexts_drain_begin(gate);
         while ((gate_inside(gate) || contexts_drain_poll(gate) != CONTEXTS_DONE) &&
                clock_now() < deadline)

@@ -154,6 +154,15 @@ void ring_poke(struct cuslice_segment *shared, unsigned slot)
     ring_call(shared, slot);
 }
 
+void ring_wake_waiting(struct cuslice_segment *shared)
+{
+    uint64_t set[CUSLICE_SLOT_WORDS];
+    ring_waiting(shared, set);
+    for (unsigned w = 0; w < CUSLICE_SLOT_WORDS; w++)
+        for (; set[w]; set[w] &= set[w] - 1)
+            ring_wake(shared, w * 64 + (unsigned)__builtin_ctzll(set[w]));
+}
+
 /* 0 is no epoch: a word that was wiped must not look like a turn of slot 0. */
 static uint64_t ring_next_epoch(uint64_t token)
 {

@@ -191,6 +191,10 @@ void ring_wake(struct cuslice_segment *shared, unsigned slot);
 void ring_call(struct cuslice_segment *shared, unsigned slot);
 void ring_poke(struct cuslice_segment *shared, unsigned slot);
 
+/* News for all threads that wait: a holder whose death nobody is told of any more is to be looked
+ * at soon. */
+void ring_wake_waiting(struct cuslice_segment *shared);
+
 /* Text for people: who holds the token, or "nobody". */
 void ring_holder_name(const struct ring *ring, char *text, size_t size);
 
