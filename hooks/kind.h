@@ -1,9 +1,8 @@
 /*
  * kind: which submissions are taken to last alike: those of one function (of the driver, and of the
- * program) and of about the same size. Sizes (numbers of four and eight bytes) count by
- * the length of their product in bits, handles of functions and graphs as they are, addresses not
- * at all. Computed from a row's
- * arguments where the hook is (entry.c); what it is good for is in meter.c.
+ * program) and of about the same size. Sizes (numbers of four and eight bytes) count by the length
+ * of their product in bits, handles of functions and graphs as they are, addresses not at all.
+ * Computed from a row's arguments where the hook is (entry.c); meter.c has what it is good for.
  */
 #ifndef CUSLICE_HOOKS_KIND_H
 #define CUSLICE_HOOKS_KIND_H

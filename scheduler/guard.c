@@ -35,10 +35,7 @@
 #define GUARD_TWO 2u
 #define GUARD_SAY_NS CLOCK_S
 #define GUARD_AWAKE_NS (2500 * CLOCK_MS)
-/* The first looks at the lock of one said to be dead; later ones are further apart, by this part of
- * the time since, up to the way of one that takes long to die, or does not. */
-#define GUARD_FIRST_NS (20 * CLOCK_US)
-#define GUARD_SHARE 4
+/* One that takes longer to die, or does not, is looked at this seldom. */
 #define GUARD_LONG_NS (30 * CLOCK_S)
 #define GUARD_SELDOM_NS (250 * CLOCK_MS)
 
@@ -142,9 +139,8 @@ static void guard_reap(struct ring *ring, unsigned slot)
 
 static uint64_t guard_period(const struct guard *guard, uint64_t now)
 {
-    uint64_t since = now - guard->said_ns, period = since / GUARD_SHARE;
-    uint64_t most = since < GUARD_LONG_NS ? WATCH_NS : GUARD_SELDOM_NS;
-    return period < GUARD_FIRST_NS ? GUARD_FIRST_NS : period < most ? period : most;
+    uint64_t since = now - guard->said_ns;
+    return notice_period(since, since < GUARD_LONG_NS ? WATCH_NS : GUARD_SELDOM_NS);
 }
 
 uint64_t guard_look(struct ring *ring, struct guard *guard)

@@ -13,6 +13,11 @@
 #include "futex.h"
 #include "ring.h"
 
+/* The first looks at the lock of one that is said to be dead are so far apart, later ones by this
+ * part of the time since. */
+#define NOTICE_FIRST_NS UINT64_C(20000)
+#define NOTICE_SHARE 4
+
 /* Makes the calling thread the one whose end the kernel tells of, for this process; once, and by a
  * thread that lives as long as the process means to hold turns. 0 or -errno (a seccomp filter, say:
  * then the process's death is found by looks alone). */
@@ -35,6 +40,15 @@ static inline bool notice_word(const struct cuslice_slot *slot, struct futex_wat
     uint32_t seen = atomic_load(&slot->death);
     *watch = (struct futex_watch){&slot->death, seen, false};
     return (seen & FUTEX_WAITERS) && !(seen & FUTEX_OWNER_DIED);
+}
+
+/* How long until the lock of one that was said to be dead `since_ns` ago is looked at again,
+ * `most_ns` at most: it falls when the kernel has taken the process apart, so a look comes not much
+ * later. */
+static inline uint64_t notice_period(uint64_t since_ns, uint64_t most_ns)
+{
+    uint64_t period = since_ns / NOTICE_SHARE;
+    return period < NOTICE_FIRST_NS ? NOTICE_FIRST_NS : period < most_ns ? period : most_ns;
 }
 
 /* Says it again where a damaged file has lost it. */

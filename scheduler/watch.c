@@ -22,10 +22,6 @@
 /* A look that comes this late tells that the observer did not run. */
 #define WATCH_LATE_NS (8 * WATCH_NS)
 #define WATCH_LOOKS 4
-/* The first looks at the lock of a holder that is said to be dead; later ones are further apart, by
- * this part of the time since. */
-#define WATCH_TOLD_NS (20 * CLOCK_US)
-#define WATCH_TOLD_SHARE 4
 /* How often a holder's lock is looked at although the kernel would tell of its death. */
 #define WATCH_ASK_NS (100 * CLOCK_MS)
 
@@ -90,8 +86,7 @@ uint64_t watch_told(struct watch *watch, uint64_t token, uint64_t now)
         watch->told_ns = now;
         return 0;
     }
-    uint64_t period = (now - watch->told_ns) / WATCH_TOLD_SHARE;
-    return period < WATCH_TOLD_NS ? WATCH_TOLD_NS : period > WATCH_NS ? WATCH_NS : period;
+    return notice_period(now - watch->told_ns, WATCH_NS);
 }
 
 /* When the turn is longer than any may be, as this observer sees it. */
