@@ -48,6 +48,8 @@ struct gate_slow {
     int cancel;
 };
 static __thread struct gate_slow gate_slow_mine;
+/* The slack of this thread's timers while they have less of it; else negative. */
+static __thread int gate_slack_mine = -1;
 
 static pthread_key_t gate_key;
 static bool gate_key_made;
@@ -369,6 +371,15 @@ static enum gate_look gate_try(struct gate *gate, struct ring *ring)
     return gate_open(gate, token) ? GATE_OPEN : GATE_AGAIN;
 }
 
+/* Who has the token gives it back once the GPU has work. */
+static void gate_give_slack(void)
+{
+    if (gate_slack_mine < 0)
+        return;
+    clock_give_slack(gate_slack_mine);
+    gate_slack_mine = -1;
+}
+
 /* Woken while the holder is about to pass: one thread of this process looks closely, so that the
  * GPU need not wait for a wake-up. True when the token moved. */
 static bool gate_look_closely(struct gate *gate, struct ring *ring, struct watch *watch,
@@ -378,10 +389,12 @@ static bool gate_look_closely(struct gate *gate, struct ring *ring, struct watch
     if (!atomic_compare_exchange_strong(&gate->looking, &looking, true))
         return false;
     mark->looks = true;
-    bool moved = ring_wait_close(ring, watch);
+    bool moved = ring_wait_close(ring, watch, &gate_slack_mine);
     atomic_store(&gate->unsaid, moved);
     atomic_store(&gate->looking, false);
     mark->looks = false;
+    if (!moved)
+        gate_give_slack();
     return moved;
 }
 
@@ -411,11 +424,13 @@ static void gate_take(struct gate *gate, struct gate_mark *mark)
         if (!gate->ganged) /* else the keeper does, when it is this ring's time */
             ring_want(ring);
         enum gate_look look = gate_try(gate, ring);
+        if (look == GATE_WAIT && alerted && gate_look_closely(gate, ring, &watch, mark))
+            look = gate_try(gate, ring) == GATE_OPEN ? GATE_OPEN : GATE_AGAIN;
         if (look == GATE_OPEN)
             break;
         if (!guest_attached())
             ring_unwant(ring, &token);
-        else if (look == GATE_WAIT && !(alerted && gate_look_closely(gate, ring, &watch, mark)))
+        else if (look == GATE_WAIT)
             ring_wait(ring, news, &watch, clock_after(CLOCK_S));
         gate_say(gate, &wait, clock_now());
     }
@@ -622,6 +637,7 @@ void gate_leave_slow(struct gate_pass *pass, CUresult rc)
     }
     if (pass->outer)
         pass->mark->nested -= pass->mark->nested > 0;
+    gate_give_slack();
     if (rc != CUDA_SUCCESS && guest_attached())
         contexts_check(rc);
     errno = error;

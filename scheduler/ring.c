@@ -669,15 +669,14 @@ static bool ring_wait_due(struct ring *ring, struct watch *watch, uint64_t token
     return false;
 }
 
-bool ring_wait_close(struct ring *ring, struct watch *watch)
+bool ring_wait_close(struct ring *ring, struct watch *watch, int *slack)
 {
     uint64_t token = ring_token(ring);
     if (ring_holds(ring, token) || !closely_may(&ring_shared(ring)->crowded_ns, clock_now()))
-        return false;           /* its own pass is nothing to wait for */
-    int slack = clock_slack(1); /* a thread of the program's: it gets its own back */
-    bool moved = ring_wait_due(ring, watch, token);
-    clock_give_slack(slack);
-    return moved;
+        return false; /* its own pass is nothing to wait for */
+    if (*slack < 0)
+        *slack = clock_slack(1);
+    return ring_wait_due(ring, watch, token);
 }
 
 /* The token has gone to `next`, which may have seen that already. */

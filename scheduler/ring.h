@@ -138,8 +138,10 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns);
 
 /* A thread that waits and has had news: if the holder is about to pass, sleeps until shortly before
  * that and then looks closely; true when the token moved. False at once when the holder is said to
- * be dead; `watch` is ring_wait's. One thread of a process at a time. */
-bool ring_wait_close(struct ring *ring, struct watch *watch);
+ * be dead; `watch` is ring_wait's. One thread of a process at a time. *slack, negative before, is
+ * then what the thread's timers are to have back (clock_give_slack), when there is time for that.
+ */
+bool ring_wait_close(struct ring *ring, struct watch *watch, int *slack);
 
 /* Charges and passes the token to whom policy names, or frees it. `busy` as above: if this client
  * is named itself, 1 is returned with its new *token. 0: passed. -ESTALE: it was gone already. */

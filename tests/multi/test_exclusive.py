@@ -30,9 +30,11 @@ def exclusive(words, place, tags, seconds):
 def check_kernels():
     with farm.Farm() as place:
         workers = [place.worker(tag) for tag in "abcd"]
+        slack = [w.ok("slack") for w in workers]
         farm.together([(w, "loop 5000 %d %d" % (ns, batch)) for w, ns, batch in
                        zip(workers, (50000, 300000, 1000000, 4000000), (0, 7, 0, 1))], 40)
         exclusive("four clients", place, "abcd", 5)
+        equal([w.ok("slack") for w in workers], slack, "what slack the threads' timers have")
 
 
 def check_threads():

@@ -4,6 +4,7 @@
 #include "ring.h"
 
 #include <pthread.h>
+#include <sys/prctl.h>
 
 #include "notice.h"
 #include "policy.h"
@@ -679,23 +680,31 @@ static void test_expecting(void)
 static void test_nothing_to_look_for(void)
 {
     struct watch watch = {0};
+    int slack = -1, own = prctl(PR_GET_TIMERSLACK);
 
     begin();
     uint64_t token = take(&a);
     ring_want(&b);
-    CHECK(!ring_wait_close(&b, &watch)); /* nothing said */
+    CHECK(!ring_wait_close(&b, &watch, &slack)); /* nothing said */
     ring_expect(&a, token, room_clock() - MS);
-    CHECK(!ring_wait_close(&b, &watch)); /* long past */
+    CHECK(!ring_wait_close(&b, &watch, &slack)); /* long past */
     ring_expect(&a, token, room_clock() + CLOCK_S);
-    CHECK(!ring_wait_close(&b, &watch)); /* far off */
+    CHECK(!ring_wait_close(&b, &watch, &slack)); /* far off */
     ring_expect(&a, token, room_clock());
+    CHECK_EQ(slack, own);
+    CHECK_EQ(prctl(PR_GET_TIMERSLACK), 1);
+    clock_give_slack(slack);
+    slack = -1;
     shared->crowded_ns = room_clock() + MS;
-    CHECK(!ring_wait_close(&b, &watch)); /* crowded */
+    CHECK(!ring_wait_close(&b, &watch, &slack)); /* crowded */
+    CHECK_EQ(slack, -1);                         /* nor are the thread's timers touched for that */
+    CHECK_EQ(prctl(PR_GET_TIMERSLACK), own);
     shared->crowded_ns = 0;
     ring_expect(&a, token, room_clock() + 4 * MS);
     CHECK_EQ(watch.told, 0);
     ring_me(&a)->death = FUTEX_WAITERS | FUTEX_OWNER_DIED; /* its pass will not come */
-    CHECK(!ring_wait_close(&b, &watch));
+    CHECK(!ring_wait_close(&b, &watch, &slack));
+    clock_give_slack(slack);
     CHECK_EQ(watch.told, token);
     CHECK_EQ(shared->close_ns, 0);
     CHECK_EQ(ring_me(&b)->looking, 0);
@@ -718,6 +727,7 @@ static void test_overrun_counts_for_the_limit(void)
 static void test_no_look_at_itself(void)
 {
     struct watch watch = {0};
+    int slack = -1;
 
     begin();
     clock_fake(NULL);
@@ -725,7 +735,7 @@ static void test_no_look_at_itself(void)
     ring_want(&b);
     ring_want(&a);
     ring_expect(&a, token, clock_after(CLOCK_MS));
-    CHECK(!ring_wait_close(&a, &watch));
+    CHECK(!ring_wait_close(&a, &watch, &slack));
     CHECK_EQ(shared->close_ns, 0);
     end();
 }
@@ -754,8 +764,9 @@ static void test_looking(void)
 static void *look_closely(void *arg)
 {
     struct watch watch = {0};
+    int slack = -1; /* the thread ends */
     bool *seen = arg;
-    *seen = ring_wait_close(&b, &watch);
+    *seen = ring_wait_close(&b, &watch, &slack);
     return NULL;
 }
 

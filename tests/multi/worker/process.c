@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -323,29 +324,26 @@ static void process_errno_init(struct job *job)
     KEEP(10, cu.cuInit(0));
 }
 
+/* The slack of this thread's timers, in ns. */
+static void process_slack(struct job *job)
+{
+    job_answer(job, "0 %d", prctl(PR_GET_TIMERSLACK));
+}
+
 static void process_pid(struct job *job)
 {
     job_answer(job, "%d", (int)getpid());
 }
 
 const struct command commands_process[] = {
-    {"init", process_init},
-    {"open", process_open},
-    {"count", process_count},
-    {"sleep", process_sleep},
-    {"end", process_end},
-    {"exec", process_exec},
-    {"close", process_close},
-    {"catch", process_catch},
-    {"caught", process_caught},
-    {"fork", process_fork},
-    {"spawn", process_spawn},
-    {"idlers", process_idlers},
-    {"errno", process_errno},
-    {"errno_init", process_errno_init},
-    {"pid", process_pid},
-    {"leave", process_leave},
-    {"jump", process_jump},
-    {"nudge", process_nudge},
-    {NULL, NULL},
+    {"init", process_init},     {"open", process_open},
+    {"count", process_count},   {"sleep", process_sleep},
+    {"end", process_end},       {"exec", process_exec},
+    {"close", process_close},   {"catch", process_catch},
+    {"caught", process_caught}, {"fork", process_fork},
+    {"spawn", process_spawn},   {"idlers", process_idlers},
+    {"errno", process_errno},   {"errno_init", process_errno_init},
+    {"pid", process_pid},       {"slack", process_slack},
+    {"leave", process_leave},   {"jump", process_jump},
+    {"nudge", process_nudge},   {NULL, NULL},
 };
