@@ -11,7 +11,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
 import farm
-from farm import MIB, OUT_OF_MEMORY, SUCCESS, check, equal
+from farm import MIB, OUT_OF_MEMORY, PLACES, SUCCESS, check, equal
 
 CAP = 64 * MIB
 LINE = re.compile(r"cuslice\[(\d+)\] (error|warn|info|debug): \S.* \[[a-z0-9-]+\]")
@@ -116,11 +116,12 @@ def damaged(place, words, told, change):
 
 def check_files():
     def version(data):
-        data[8] += 1
+        PLACES.put(data, "segment.version", PLACES.number(data, "segment.version") + 1)
         return data
 
     def magic(data):
-        return b"\0" * 8 + data[8:]
+        PLACES.put(data, "segment.magic", 0)
+        return data
 
     with farm.Farm() as place:
         damaged(place, "another version", "version", version)
@@ -153,7 +154,7 @@ def check_garbage():
             path = place.ring_file()
             size = os.path.getsize(path)
             with open(path, "r+b", buffering=0) as file:
-                for at in range(192, size, 4096):
+                for at in range(PLACES["segment.token"].start, size, 4096):
                     file.seek(at)
                     file.write(fill * min(4096, size - at))
             check(farm.answered(busy, 30), "a client hangs in a ring full of %r" % fill)

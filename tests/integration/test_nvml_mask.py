@@ -7,7 +7,6 @@ import json
 import mmap
 import os
 import re
-import struct
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
 import farm
-from farm import GIB, MIB, check, equal
+from farm import GIB, MIB, PLACES, check, equal
 
 SOURCES = os.path.join(farm.REPO, "tests/integration/nvml")
 TMP, CC = os.environ["TMPDIR"], os.environ["CC"]
@@ -26,10 +25,7 @@ CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ip
 MISMATCH = 25
 COMPUTE = "list nvmlDeviceGetComputeRunningProcesses_v3 4"
 
-# include/cuslice/segment.h; its assertions hold these in place.
-SLOTS, SLOT, SLOT_BYTES, SLOT_HOST_PID, SLOT_CONTEXT = 1920, 512, 64, 164, 96
-TENANTS, TENANT, TENANT_LIMIT, TENANT_KEY = 1920 + 256 * 512, 3776, 56, 256
-ATTACHED = slice(320, 352)
+ATTACHED = PLACES["segment.attached"]
 
 
 class Asker:
@@ -72,36 +68,34 @@ class Ring:
 
     def __init__(self, path):
         with open(path, "r+b") as file:
-            self.memory = mmap.mmap(file.fileno(), 0)
+            self.memory = memoryview(mmap.mmap(file.fileno(), 0))
 
     def bytes(self):
         return bytes(self.memory)
 
     def tenant(self, key):
         wanted = key.encode() + b"\0"
-        for i in range(128):
-            at = TENANTS + i * TENANT
-            if self.memory[at + TENANT_KEY:at + TENANT_KEY + len(wanted)] == wanted:
-                return at
+        for tenant in PLACES.each(self.memory, "segment.tenant"):
+            if bytes(tenant[PLACES["tenant.key"]]).startswith(wanted):
+                return tenant
         raise KeyError(key)
 
     def limit(self, key, value):
-        struct.pack_into("<Q", self.memory, self.tenant(key) + TENANT_LIMIT, value)
+        PLACES.put(self.tenant(key), "tenant.mem_limit", value)
 
     def slot(self, pid):
-        for i in range(256):
-            at = SLOTS + i * SLOT
-            if struct.unpack_from("<i", self.memory, at + SLOT_HOST_PID)[0] == pid:
-                return at
+        for slot in PLACES.each(self.memory, "segment.slot"):
+            if PLACES.number(slot, "slot.host_pid") == pid:
+                return slot
         raise KeyError(pid)
 
     def books(self, pid):
         """What the slot of this host's process counts."""
-        return sum(struct.unpack_from("<Q", self.memory, self.slot(pid) + offset)[0]
-                   for offset in (SLOT_BYTES, SLOT_CONTEXT))
+        slot = self.slot(pid)
+        return PLACES.number(slot, "slot.bytes") + PLACES.number(slot, "slot.context_bytes")
 
     def context(self, pid, value):
-        struct.pack_into("<Q", self.memory, self.slot(pid) + SLOT_CONTEXT, value)
+        PLACES.put(self.slot(pid), "slot.context_bytes", value)
 
 
 def agrees(asker, figures, words):
@@ -458,6 +452,23 @@ def check_old_library():
         equal((done.stdout, done.stderr), ("[True, False]\n", ""), "an old library's functions")
 
 
+def with_other(ring, name):
+    """The ring with something else in that field."""
+    other = bytearray(ring)
+    other[PLACES[name]] = bytes(byte ^ 0xff for byte in ring[PLACES[name]])
+    return other
+
+
+def noise_behind_head(ring):
+    """Nothing in it makes sense but the first tenant, which has a member in every slot."""
+    head, tenant = PLACES["segment.quantum_ns"].start, PLACES["segment.tenant[0]"]
+    record = bytearray(ring[tenant])
+    record[PLACES["tenant.members"]] = b"\xff" * len(record[PLACES["tenant.members"]])
+    noise = bytearray(ring[:head] + os.urandom(len(ring) - head))
+    noise[tenant] = record
+    return noise
+
+
 def check_garbage():
     """Whatever lies under the ring's name: NVML's figures or the own cap, and no crash."""
     with place_with(TENANT="pod") as place:
@@ -471,9 +482,9 @@ def check_garbage():
         whole = len(good)
         for words, text in (("empty", b""), ("short", good[:1000]), ("zeros", b"\0" * whole),
                             ("noise", os.urandom(whole)), ("cut", good[:-1]),
-                            ("another version", good[:8] + b"\xff" + good[9:]),
-                            ("another device's", good[:32] + b"\xaa" * 16 + good[48:]),
-                            ("another layout", good[:12] + b"\xff" * 4 + good[16:])):
+                            ("another version", with_other(good, "segment.version")),
+                            ("another device's", with_other(good, "segment.uuid")),
+                            ("another layout", with_other(good, "segment.fingerprint"))):
             os.unlink(path)
             with open(path, "wb") as file:
                 file.write(text)
@@ -485,14 +496,10 @@ def check_garbage():
             agrees(asker, [GIB, GIB, 0], words)
             os.rename(path, path + "." + words)
             os.rename(path + ".was", path)
-        for seed in range(8):  # whole by its head, and nothing in it that makes sense
+        for _ in range(8):
             os.unlink(path)
             with open(path, "wb") as file:
-                noise = bytearray(os.urandom(whole - 128))
-                at = TENANTS - 128
-                noise[at:at + TENANT] = good[TENANTS:TENANTS + TENANT]
-                noise[at + 16:at + 48] = b"\xff" * 32
-                file.write(good[:128] + noise)
+                file.write(noise_behind_head(good))
             rc, total, free, used = asker.ask("memory")
             check(rc == 0 and total <= DEVICE and free + used == total, "noise: %s" % [total, free])
             asker.ask(COMPUTE)

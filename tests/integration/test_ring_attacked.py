@@ -12,15 +12,16 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
 import farm
-from farm import MIB, MS, OUT_OF_MEMORY, SECOND, check, equal
+from farm import MIB, MS, OUT_OF_MEMORY, PLACES, SECOND, check, equal
 
 CAP = 64 * MIB
 ATTACKS = 1000 * int(os.environ.get("SCALE") or 1)
-# From struct cuslice_segment. What comes before the token is checked at the join, or is the ring's
-# settings; those and the tenants' may ask for long waits, a weight of 1 beside 10000, say.
-UUID, TOKEN, SLOTS, SLOT, TENANTS, TENANT = 32, 192, 1920, 512, 132992, 3776
-HOT = SLOTS + 16 * SLOT  # with the first slots
-SETTINGS = (80, 96)  # of a tenant: weight, limit, priority, mode
+# What comes before the token is checked at the join, or is the ring's settings; those and the
+# tenants' (from weight to mode) may ask for long waits, a weight of 1 beside 10000, say.
+UUID, TOKEN = PLACES["segment.uuid"].start, PLACES["segment.token"].start
+SLOT, TENANT = PLACES["segment.slot[0]"], PLACES["segment.tenant[0]"]
+HOT = SLOT.start + 16 * (SLOT.stop - SLOT.start)  # with the first slots
+SETTINGS = slice(PLACES["tenant.weight"].start, PLACES["tenant.mode"].stop)
 LONGEST = 2 * SECOND  # without work, for who always wants some
 
 
@@ -171,8 +172,8 @@ def attack(file, size, seed):
         at = chance.randrange(TOKEN, HOT if chance.random() < 0.5 else size)
         count = min(chance.choice((1, 2, 4, 8, 64)), size - at)
         words = chance.randbytes(count) if chance.random() < 0.7 else bytes(count)
-        place = (at - TENANTS) % TENANT
-        if at < TENANTS or place >= SETTINGS[1] or place + count <= SETTINGS[0]:
+        place = (at - TENANT.start) % (TENANT.stop - TENANT.start)
+        if at < TENANT.start or place >= SETTINGS.stop or place + count <= SETTINGS.start:
             os.pwrite(file, words, at)
 
 

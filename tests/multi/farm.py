@@ -8,12 +8,13 @@ import collections
 import concurrent.futures
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+from places import Places
 
 B = os.environ["B"]
 REPO = os.environ["REPO"]
@@ -25,6 +26,7 @@ DOORS = os.path.join(B, "tests/multi/doors")
 # A prefix for a worker whose kernel has no futex_waitv (before 5.16, or under an older filter).
 WITHOUT_WAITV = (os.path.join(B, "tests/multi/without"), "449", "38")
 SAN = os.environ.get("SAN", "")
+PLACES = Places(B)
 
 MS = 1000 * 1000
 SECOND = 1000 * MS
@@ -233,8 +235,6 @@ def switches(pid):
     return count
 
 
-# Of include/cuslice/segment.h.
-SLOT_AT, SLOT_BYTES, JOINED_AT, PID_AT, DEATH_AT = 1920, 512, 136, 160, 240
 WAITERS, DIED = 1 << 31, 1 << 30
 
 
@@ -242,11 +242,9 @@ def death_words(place):
     """Process and death word of each slot that names a process, in the ring's file itself; where one
     has had several, of the one that is in use."""
     with open(place.ring_file(), "rb") as file:
-        ring = file.read()
-    slots = [ring[SLOT_AT + i * SLOT_BYTES:][:SLOT_BYTES] for i in range(256)]
-    slots.sort(key=lambda s: s[JOINED_AT:JOINED_AT + 8] != bytes(8))
-    pairs = [(struct.unpack_from("<i", s, PID_AT)[0], struct.unpack_from("<I", s, DEATH_AT)[0])
-             for s in slots]
+        slots = PLACES.each(file.read(), "segment.slot")
+    slots.sort(key=lambda slot: PLACES.number(slot, "slot.joined_ns") != 0)
+    pairs = [[PLACES.number(slot, name) for name in ("slot.pid", "slot.death")] for slot in slots]
     return {pid: word for pid, word in pairs if pid}
 
 

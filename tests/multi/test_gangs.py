@@ -7,7 +7,6 @@ import contextlib
 import os
 import select
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
 import farm
-from farm import MS, check, equal
+from farm import MS, PLACES, check, equal
 
 CLIENT = os.path.join(os.environ["B"], "tests/multi/gang_client")
 FORMS = {"one process": [[0, 1]], "two processes": [[0], [1]]}
@@ -231,7 +230,7 @@ def check_file_gone():
         equal(len(files), 2, "gangs")
         os.unlink(files[0])
         with open(files[1], "r+b") as file:
-            file.seek(152)
+            file.seek(PLACES["gang.turn"].start)
             file.write(os.urandom(1000))
         print("  both end after %.0f ms" % max(max(job.ms(100)) for job in jobs))
 
@@ -278,11 +277,10 @@ def check_context_gone():
 
 
 def submitted(place):
-    """What the first member says it had submitted in a turn by its end: of include/cuslice/gang.h."""
+    """What the first member says it had submitted in a turn by its end."""
     name, = (n for n in os.listdir(place.ring) if n.endswith(".gang"))
     with open(os.path.join(place.ring, name), "rb") as file:
-        file.seek(256 + 72)
-        return struct.unpack("<Q", file.read(8))[0]
+        return PLACES.number(file.read(), "gang.member[0].submitted")
 
 
 def check_after_overrun():

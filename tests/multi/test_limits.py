@@ -6,21 +6,18 @@ with pauses."""
 import bisect
 import mmap
 import os
-import struct
 import sys
 import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["REPO"], "tests/multi"))
 import farm
-from farm import MS, SECOND, check
+from farm import MS, PLACES, SECOND, check
 
 WINDOW = 1 * SECOND
 STEP = 25 * MS
 # A client that submits its next kernel so soon has occupied the GPU meanwhile.
 GAP = 1 * MS
-# Of include/cuslice/segment.h: the first tenant's record in the ring's file, limit_ppm in it.
-TENANTS, LIMIT_PPM = 1920 + 256 * 512, 84
 # Points of the window: what one second may be above the limit. Half a point is the budget that may
 # be saved; the rest, what a slice of the others does to the edges of a window.
 OVER = 1.0
@@ -249,10 +246,10 @@ def check_waiting_is_sleep():
         check(woken < 20, "woken %d times in a second of waiting" % woken)
 
 
-def tenant_words(place):
-    """The first tenant's record, as the tool would change it."""
-    file = open(place.ring_file(), "r+b")
-    return mmap.mmap(file.fileno(), 0), TENANTS + LIMIT_PPM
+def first_tenant(place):
+    """Its record in the ring's file, as the tool would change it."""
+    with open(place.ring_file(), "r+b") as file:
+        return PLACES.each(memoryview(mmap.mmap(file.fileno(), 0)), "segment.tenant")[0]
 
 
 def check_changed_while_running():
@@ -261,11 +258,11 @@ def check_changed_while_running():
             a = place.worker("a", LIMIT=20)
             ran = a.post("loop 7000 1000000 0")
             time.sleep(2.2)
-            memory, at = tenant_words(place)
-            struct.pack_into("=I", memory, at, 600000)
+            tenant = first_tenant(place)
+            PLACES.put(tenant, "tenant.limit_ppm", 600000)
             first = farm.now()
             time.sleep(2.2)
-            struct.pack_into("=I", memory, at, 1000000)
+            PLACES.put(tenant, "tenant.limit_ppm", 1000000)
             second = farm.now()
             farm.numbers(ran.result(40))
             trace = place.trace()
