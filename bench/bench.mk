@@ -1,5 +1,5 @@
-# What the benchmarks need besides their programs: a driver that does nothing and a library that is
-# empty. Part of the one build.
+# What the benchmarks need besides their programs: a driver that does nothing, a library that is
+# empty, and where the words of a ring's file lie. Part of the one build.
 
 BENCH_STUBS := $(B)/bench/stub/libcuda.so.1 $(B)/bench/stub/empty.so
 $(B)/bench/stub/libcuda.so.1: $(B)/obj/bench/stub/driver.o
@@ -16,4 +16,4 @@ $(B)/obj/bench/stub/%.o: bench/stub/%.c Makefile
 	@mkdir -p $(@D)
 	$(Q)$(call compile,$@,$(CUDA_INC) -fPIC -fvisibility=hidden -D__CUDA_API_PUSH_VISIBILITY_DEFAULT) $<
 
-bench tests: $(BENCH_STUBS)
+bench tests: $(BENCH_STUBS) $(B)/tests/multi/places

@@ -9,7 +9,7 @@ import os
 import time
 
 from parts.report import percentile
-from parts.ring import CLOSE_NS, Passes, RingFile
+from parts.ring import Passes, RingFile
 from parts.stage import Failed
 from parts.trace import busy, common, ends, gaps, read_simulated, shares, turns
 
@@ -351,11 +351,11 @@ def drain(stage):
     lines = {"a": TRAINER % DRAIN_S, "b": TRAINER % DRAIN_S}
 
     def look(load):
-        ring = RingFile(load.ring)
-        before, begun = ring.word(CLOSE_NS), time.monotonic_ns()
+        ring = RingFile(load.ring, stage.build)
+        before, begun = ring.word("close_ns"), time.monotonic_ns()
         with Passes(ring, LOOK_S) as passes:
             time.sleep(DRAIN_S - 0.1)
-        spent, lasted = ring.word(CLOSE_NS) - before, time.monotonic_ns() - begun
+        spent, lasted = ring.word("close_ns") - before, time.monotonic_ns() - begun
         return passes.times, 100 * spent / lasted
 
     load = Company(stage, lines, stage.directory(), look)

@@ -3,6 +3,7 @@
     memory[PLACES["segment.token"]]                    the bytes of a field
     for slot in PLACES.each(memory, "segment.slot"):   the records of an array
         PLACES.number(slot, "slot.pid")                a field of one
+Used by bench too.
 """
 import os
 import subprocess
