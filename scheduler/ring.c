@@ -64,7 +64,8 @@
  * Notices. The kernel marks a client's death word (N2) as it begins to take the process apart, and
  * drops the lock when that is done, so whoever is told looks at the lock at once and then at
  * intervals of a quarter of the time since, until these are WATCH_NS: not much later than it
- * falls, however large the process was. Only the lock reaps. Where the holder has no guards, who
+ * falls, however large the process was. Only the lock reaps; the word is cleared behind D5, so that
+ * a reaper which dies leaves it to be seen. Where the holder has no guards, who
  * sleeps in W4 sleeps on the holder's death word as well. A notice is but one more reason for W4 to
  * end, which it may at any time, so it can break nothing that is said here; a wrong one costs some
  * thirty looks in a turn, with a sleep before each but the first. One sleeper is woken. If it is

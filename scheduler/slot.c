@@ -111,8 +111,9 @@ static void slot_clear_books(struct cuslice_books *books)
 }
 
 /* The order matters: the token first, since others wait for it; the books of a dead holder while
- * its tenant is still known; the mark that the slot is in use last, so that a reaper's death leaves
- * it to be found again. The caller holds the slot's byte. */
+ * its tenant is still known; then the mark that the slot is in use, so that a reaper's death leaves
+ * it to be found again; and behind that the word by which its guards find it. The caller holds the
+ * slot's byte. */
 static void slot_clear(struct cuslice_segment *shared, unsigned slot)
 {
     struct cuslice_slot *s = &shared->slot[slot];
@@ -133,8 +134,6 @@ static void slot_clear(struct cuslice_segment *shared, unsigned slot)
     atomic_store(&s->paged, 0);
     atomic_store(&s->slice_ns, 0);
     atomic_store(&s->changes, 0);
-    atomic_store(&s->death, 0);
-    atomic_store(&s->guard_ns, 0);
     if (atomic_load(&s->joined_ns))
         atomic_store(&shared->last_left_ns, now);
     atomic_store(&s->tenant, CUSLICE_TENANTS);
@@ -143,6 +142,8 @@ static void slot_clear(struct cuslice_segment *shared, unsigned slot)
     slot_clear_books(&s->books);
     atomic_fetch_add(&s->generation, 1);
     slot_unset(shared->attached, slot);
+    atomic_store(&s->guard_ns, 0);
+    atomic_store(&s->death, 0);
 }
 
 int slot_dead(const struct segment *segment, unsigned slot)

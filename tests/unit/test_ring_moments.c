@@ -5,8 +5,11 @@
  */
 #include "ring.h"
 
+#include <sys/ptrace.h>
+
 #include "ledger.h"
 #include "limit.h"
+#include "notice.h"
 #include "room.h"
 
 #define KILLS 250
@@ -236,6 +239,50 @@ static void test_killed_while_reaping(void)
     kill_often(join, reap);
 }
 
+static int reap_traced(void *slot)
+{
+    join();
+    REQUIRE(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
+    raise(SIGSTOP);
+    return slot_reap(&mine.segment, *(unsigned *)slot) == 0 ? 0 : 1;
+}
+
+/* What a reaper leaves that is killed, at each of its instructions: as long as the slot is in use,
+ * its guards see that its client is dead. */
+static void test_reaping_step_by_step(void)
+{
+    struct ring victim;
+    enum ledger_cap which;
+    uint64_t token;
+    int status = 0;
+    unsigned in_use = 0, silent = 0, freed = 0;
+
+    room_join(&victim, "victim", 100);
+    unsigned slot = victim.slot;
+    ring_want(&victim);
+    CHECK_EQ(ring_look(&victim, &token), 1);
+    CHECK_EQ(ledger_reserve(&victim, 60 * grain, &which), 0);
+    ring_me(&victim)->death = FUTEX_WAITERS | FUTEX_OWNER_DIED;
+    room_die(&victim);
+    pid_t child = room_fork(reap_traced, &slot);
+    REQUIRE(waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+    for (int stop = SIGSTOP; WIFSTOPPED(status); stop = SIGTRAP) {
+        REQUIRE(WSTOPSIG(status) == stop);
+        bool here = shared->attached[slot / 64] >> (slot % 64) & 1;
+        in_use += here;
+        freed += !here;
+        silent += here && !notice_given(&shared->slot[slot]);
+        REQUIRE(ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) == 0);
+        REQUIRE(waitpid(child, &status, 0) == child);
+    }
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    printf("in use for %u instructions, unnoticed for %u, free for %u\n", in_use, silent, freed);
+    CHECK(in_use > 100 && freed > 10);
+    CHECK_EQ(silent, 0);
+    check_survivor();
+    reset();
+}
+
 /* ---- Others act while the child is stopped ---- */
 
 static void take_or_leave_it(void)
@@ -389,6 +436,7 @@ int main(void)
     TEST(test_killed_while_booking_on_a_limit);
     TEST(test_killed_while_joining_and_leaving);
     TEST(test_killed_while_reaping);
+    TEST(test_reaping_step_by_step);
     TEST(test_taking_and_giving_while_others_come);
     TEST(test_giving_up_while_the_holder_gives);
     for (grain = 512; grain <= 65536; grain *= 128) {
