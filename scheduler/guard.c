@@ -54,12 +54,11 @@ static unsigned guard_next(const struct cuslice_segment *shared, unsigned slot, 
     return slot;
 }
 
-/* One whose own death nobody would be told of is none: it might die with the one that it guards. */
-static bool guard_awake(const struct cuslice_slot *s, uint64_t now)
+bool guard_awake(const struct cuslice_slot *s, uint64_t now)
 {
     uint64_t said = atomic_load(&s->guard_ns);
     struct futex_watch word;
-    return said && said + GUARD_AWAKE_NS > now && notice_word(s, &word);
+    return said && said <= now && said + GUARD_AWAKE_NS > now && notice_word(s, &word);
 }
 
 /* A keeper's way to those that it guards. */

@@ -38,6 +38,10 @@ uint64_t guard_look(struct ring *ring, struct guard *guard);
 /* This client's keeper sleeps on such words (from now on), or cannot. */
 void guard_say(struct ring *ring, bool able);
 
+/* Whether this client's keeper said so lately, and its own death would be told of: else it might
+ * die with the one that it guards. */
+bool guard_awake(const struct cuslice_slot *s, uint64_t now);
+
 /* This client's death word has its value: those who are to guard it are called, to take note. */
 void guard_begin(const struct ring *ring);
 

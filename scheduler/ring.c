@@ -104,6 +104,7 @@
 
 #include "class.h"
 #include "clock.h"
+#include "guard.h"
 #include "histogram.h"
 #include "limit.h"
 #include "log.h"
@@ -793,7 +794,7 @@ int ring_tend(struct ring *ring)
         unsigned slot = (ring->slot + k) % CUSLICE_SLOTS;
         if (!(atomic_load(&shared->attached[slot / 64]) >> (slot % 64) & 1))
             continue;
-        if (slot_dead(&ring->segment, slot) == 1)
+        if (!guard_awake(&shared->slot[slot], clock_now()) && slot_dead(&ring->segment, slot) == 1)
             slot_reap(&ring->segment, slot);
         break;
     }

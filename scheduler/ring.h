@@ -164,7 +164,8 @@ void ring_rested(struct ring *ring, uint64_t token, uint64_t since);
 bool ring_arm(struct ring *ring, uint64_t token, bool armed);
 
 /* Once a second: whether the ring's file still has its name (else -ESTALE), and whether the next
- * client in the ring is dead (then it is reaped). */
+ * client in the ring is dead (then it is reaped); one that lately said that it is awake is not
+ * asked for, since that opens the file. */
 int ring_tend(struct ring *ring);
 
 /* When the slice of `token` ends: grant plus quantum, or plus what paging makes of it; the grant
