@@ -824,21 +824,22 @@ static void test_tending(void)
     begin();
     snprintf(path, sizeof(path), "%s", a.segment.path);
     snprintf(aside, sizeof(aside), "%s.aside", path);
+    struct cuslice_slot *s = &shared->slot[b.slot];
     CHECK_EQ(ring_tend(&a), 0);
     room_die(&b);
     CHECK_EQ(ring_tend(&c), 0); /* a is next after c, and lives */
     CHECK_EQ(shared->reaped, 0);
-    ring_me(&b)->death = FUTEX_WAITERS | 1; /* its guards would have been told */
-    ring_me(&b)->guard_ns = room_clock() - CLOCK_S;
+    s->death = FUTEX_WAITERS | 1; /* its guards would have been told */
+    s->guard_ns = room_clock() - CLOCK_S;
     CHECK_EQ(ring_tend(&a), 0);
     CHECK_EQ(shared->reaped, 0);
-    ring_me(&b)->guard_ns = room_clock() - 3 * CLOCK_S;
+    s->guard_ns = room_clock() - 3 * CLOCK_S;
     CHECK_EQ(ring_tend(&a), 0);
     CHECK_EQ(shared->reaped, 1);
     room_join(&b, "beta", 100);
     room_die(&b);
-    ring_me(&b)->death = FUTEX_WAITERS | 1;
-    ring_me(&b)->guard_ns = room_clock() + CLOCK_S; /* damage */
+    s->death = FUTEX_WAITERS | 1;
+    s->guard_ns = room_clock() + CLOCK_S; /* damage */
     CHECK_EQ(ring_tend(&a), 0);
     CHECK_EQ(shared->reaped, 2);
     room_join(&b, "beta", 100);
