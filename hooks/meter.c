@@ -236,9 +236,11 @@ static uint64_t meter_excess(struct meter *meter, uint64_t kind, uintptr_t key, 
         return 0;
     if (full || own == 0)
         return METER_NAP_LEAST_NS;
-    if (left + own <= bound || left <= METER_EARLY_NS)
+    uint64_t room = own < bound ? bound - own : 0; /* for what is out before it */
+    room = room > METER_EARLY_NS ? room : METER_EARLY_NS;
+    if (left <= room + METER_NAP_LEAST_NS) /* a sleep for the rest of it would take far longer */
         return 0;
-    return meter_nap_length(meter, own < bound ? left + own - bound : left - METER_EARLY_NS);
+    return meter_nap_length(meter, left - room);
 }
 
 /* ---- Learning ---- */

@@ -184,12 +184,12 @@ static uint64_t turn_due(struct gate *gate, const struct turn *turn, uint64_t to
     return turn_sooner(wanted ? end : CLOCK_NEVER, ring_cut(gate->ring, token));
 }
 
-/* Shortly before the slice's end: whether what is on the GPU lasts until then, so that the gate may
- * close now and the drain be prepared while there is still work. */
-static bool turn_filled(struct gate *gate, uint64_t token, uint64_t now, uint64_t end)
+/* Shortly before the slice's end: whether what is on the GPU lasts until then. So the gate may
+ * close now and the drain be prepared while there is still work; or, if nobody else is due, the
+ * next slice begin before the threads may launch nothing more in this one. */
+static bool turn_filled(struct gate *gate, uint64_t now, uint64_t end)
 {
-    return now + turn_lead(gate) >= end && meter_busy_until(gate) >= end &&
-           ring_due(gate->ring, token);
+    return now + turn_lead(gate) >= end && meter_busy_until(gate) >= end;
 }
 
 /* The next look at a slice that goes on: at its end, before that, or at `then`. */
@@ -268,8 +268,12 @@ static uint64_t turn_hold(struct gate *gate, struct turn *turn, uint64_t token)
     uint64_t due = turn_due(gate, turn, token, wanted, end);
     if (now >= due)
         return turn_over(gate, turn, token, turn_sooner(due, end));
-    if (wanted && !gate->gang && turn_filled(gate, token, now, due))
-        return drain_begin(gate, turn, token, end);
+    if (wanted && !gate->gang && turn_filled(gate, now, due)) {
+        if (due == end)
+            return turn_over(gate, turn, token, end);
+        if (ring_due(ring, token))
+            return drain_begin(gate, turn, token, end);
+    }
     if ((!active || atomic_load(&gate->synced_ns)) && turn_idle(gate, turn, now)) {
         /* Alone it costs nothing to let go, but holding on would use up the limit. */
         uint64_t leave = turn->idle_ns + (wanted ? turn_patience(gate) : TURN_TICK_NS);

@@ -38,11 +38,14 @@ def queueing(quantum_ms, kernel_ns):
         clients = [place.worker(tag) for tag in "ab"]
         farm.together([(w, words) for w in clients], seconds + 20)
         found = excesses(place, "ab", quantum_ms * MS)
+    # One of a few may be two in one: of a client that a burst on the CPUs had made pause before.
+    most = 0.9 if len(found) > 20 else 0.75
     print("quantum %d ms, kernels of %.2f ms: %d turns; beyond the quantum %.3f ms (median), "
-          "%.3f ms (nine of ten)" % (quantum_ms, kernel_ns / MS, len(found),
-                                     part(found, 0.5) / MS, part(found, 0.9) / MS), flush=True)
+          "%.3f ms (%d %% of them)" % (quantum_ms, kernel_ns / MS, len(found),
+                                       part(found, 0.5) / MS, part(found, most) / MS, 100 * most),
+          flush=True)
     return (part(found, 0.5) < kernel_ns + 0.15 * MS and
-            part(found, 0.9) < max(MS, kernel_ns) + 0.3 * MS)
+            part(found, most) < max(MS, kernel_ns) + 0.3 * MS)
 
 
 def check_queues():
@@ -208,6 +211,33 @@ def overlapping(every, sizes=1, preload=True):
     return part(saved, 0.25) / 1000, len(found), part(found, 0.5) / MS
 
 
+def holes(words, loops, quantum_ms):
+    """How often a client's next kernel was not there in time although its turn went on, of the one that
+    had most of the time: of its kernels, and of its slices."""
+    with farm.Farm(QUANTUM="%dms" % quantum_ms, sim={"SWITCH": "0"}) as place:
+        clients = [(place.worker(tag, WEIGHT=weight), "loop 3000 %d 0" % ns)
+                   for tag, (weight, ns) in loops.items()]
+        farm.together(clients, 40)
+        trace = place.trace()
+        start, end = farm.window(trace, loops, 100 * MS)
+    runs = sorted((r for r in trace.runs if start <= r.start and r.end <= end), key=lambda r: r.start)
+    pairs = [(a, b) for a, b in zip(runs, runs[1:]) if a.client == b.client == "a"]
+    late = sum(b.start - a.end > 5000 for a, b in pairs)
+    slices = sum(b.start - a.start for a, b in pairs) / (quantum_ms * MS)
+    print("%s: %d, of %d kernels in %d slices" % (words, late, len(pairs), slices), flush=True)
+    return late / len(pairs), late / slices
+
+
+def check_no_holes():
+    """One whose next slice is its own again goes on without a pause; and one whose kernels are hardly
+    shorter than what may be queued has the next one there in time."""
+    words = "kernels of 0.05 ms begun late in slices of 2 ms that follow each other"
+    farm.holds(lambda: holes(words, {"a": (100, 50000), "b": (1, 50000)}, 2)[1] < 0.7, TRIES, words)
+    words = "kernels of 0.95 ms begun late"
+    farm.holds(lambda: holes(words, {"a": (100, 950000), "b": (100, 950000)}, 20)[0] < 0.35, TRIES,
+               words)
+
+
 def check_overlapping():
     """Nothing is put between them, and their slices end in time all the same."""
     for every, sizes in ((0, 1), (8, 1), (0, 2)):
@@ -245,5 +275,5 @@ def check_unknown():
     farm.holds(lambda: unknown() < 0.15, TRIES, "it is waited for without a pause")
 
 
-farm.run(check_queues, check_mixed, check_phases, check_shared_stream, check_unannounced, check_overlapping, check_handover,
-         check_unknown)
+farm.run(check_queues, check_mixed, check_phases, check_shared_stream, check_unannounced, check_overlapping,
+         check_handover, check_no_holes, check_unknown)
