@@ -7,10 +7,12 @@
  *   steps SECONDS NS                 one kernel, a synchronise, and again: how many a second, and
  *                                    how long the middle one of them took
  *   bursts SECONDS NS COUNT PAUSE    COUNT kernels, a synchronise, a pause of PAUSE nanoseconds,
- * and again: when the first launch of each burst began polls SECONDS NS                 one kernel,
- * then its event is asked without a pause, and again: when the end of each was seen Times are
- * nanoseconds of CLOCK_MONOTONIC, as in the simulated device's trace. One thread, one stream. It
- * must never name anything of cuslice: it runs bare as well.
+ *                                    and again: when the first launch of each burst began
+ *   polls SECONDS NS                 one kernel, then its event is asked without a pause, and
+ *                                    again: when the end of each was seen
+ *
+ * Times are nanoseconds of CLOCK_MONOTONIC, as in the simulated device's trace. One thread, one
+ * stream. It must never name anything of cuslice: it runs bare as well.
  */
 #include "client.h"
 

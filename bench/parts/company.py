@@ -48,8 +48,7 @@ class Company:
         more = {"SIMCUDA_" + k: v for k, v in self.device.items()}
         more.update(SIMCUDA_DIR=self.place, SIMCUDA_LINGER="0ms", SIMCUDA_TAG=name)
         if preload:
-            more.update({"CUSLICE_" + k: str(v) for k, v in settings.items()},
-                        CUSLICE_TENANT=name)
+            more.update({"CUSLICE_" + k: str(v) for k, v in dict({"TENANT": name}, **settings).items()})
         return stage.client([stage.program("pace_client")],
                             stage.environment("sim", self.ring if preload else None, **more))
 
