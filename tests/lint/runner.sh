@@ -57,5 +57,16 @@ done
 [ -e "$(cat "$place/dir")" ] && check 'not removed' cat "$place/dir"
 output=$(run passes)
 [ "$(echo "$output" | tail -n 1)" = '1 passed, 0 failed, 0 skipped' ] || check 'filter' echo "$output"
+
+# In turn by their timeouts; in the room multi alone at the end, whatever those say that do not go beside.
+rm "$place"/tests/*/*
+mkdir "$place/tests/multi"
+script short 'exit 0'
+script long '# timeout: 90'
+script ../multi/alone '# timeout: 200'
+script ../multi/beside '# timeout: 99, beside others'
+output=$(run | sed -n 's/^ok .* s  //p' | tr '\n' ' ')
+[ "$output" = 'multi/beside.sh integration/long.sh integration/short.sh multi/alone.sh ' ] ||
+    check 'the order' echo "$output"
 run nothing-like-this >/dev/null && check 'a filter that matches nothing' echo 0
 finish

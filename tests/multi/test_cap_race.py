@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Eight processes of one tenant ask for 60 % of its cap as fast as they can: the device never gives
 it to two at once, by its own record, and what fits is not refused."""
-# timeout: 60
+# timeout: 60, beside others
 import os
 import sys
 

@@ -2,7 +2,7 @@
 """Memory that several processes have: its maker pays, who opens it does not. When the maker lets go
 or dies first it is nobody's until the last importer does: the tenant's orphaned figure is the
 device's own, and both return to nothing."""
-# timeout: 120
+# timeout: 120, beside others
 import os
 import socket
 import sys
