@@ -1,7 +1,7 @@
 """PyCUDA's build reads this as its configuration: where cuda.h and libcuda.so lie, no cuRAND.
 
-Compiled without optimisation and two sources at once, which halves the wait. `bring`
-names the directories.
+Compiled without optimisation and debug information, and two sources at once, which halves the
+wait. `bring` names the directories.
 """
 import concurrent.futures
 import distutils.ccompiler
@@ -10,7 +10,7 @@ import os
 CUDA_INC_DIR = os.environ["PYCUDA_HEADERS"].split(":")
 CUDADRV_LIB_DIR = [os.environ["PYCUDA_LINK"]]
 CUDA_ENABLE_CURAND = False
-CXXFLAGS = ["-O0", "-w"]
+CXXFLAGS = ["-O0", "-g0", "-w"]
 
 compile_serially = distutils.ccompiler.CCompiler.compile
 
