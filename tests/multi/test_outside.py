@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Streams that wait for something outside hold up nobody: neither the end of a slice, nor an early
 release, nor the client whose turn it takes to end the wait."""
-# timeout: 180
+# timeout: 180, beside one
 import os
 import sys
 import time

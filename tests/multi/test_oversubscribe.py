@@ -3,7 +3,7 @@
 enough to page, and both finish; it is said, refused where the device cannot, and off by default.
 
 What memory is managed, where it is, and what the device did when, comes from the device's own books
-and trace (tests/sim/README.md, "Paging"). timeout: 120"""
+and trace (tests/sim/README.md, "Paging"). timeout: 120, beside one"""
 import os
 import signal
 import statistics
