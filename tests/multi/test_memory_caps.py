@@ -2,7 +2,7 @@
 """Caps of several devices: by index as the program counts them, by UUID, whatever
 CUDA_VISIBLE_DEVICES says and in whatever order; percent; a process's and a tenant's; changed under
 programs that go on allocating. Who got how much on which device is the device's record."""
-# timeout: 90, beside others
+# timeout: 90
 import os
 import subprocess
 import sys

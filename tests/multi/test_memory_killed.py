@@ -2,7 +2,7 @@
 """Clients killed in the middle of taking and giving back memory: their tenant's books are right at
 once, what the living have stays under the cap, the device has all of it back in the end, and who
 asks for what is still on its way back gets it."""
-# timeout: 150, beside others
+# timeout: 150
 import os
 import random
 import re

@@ -2,7 +2,7 @@
 """Processes and threads of one tenant take and give back memory of all kinds near their cap: by the
 device's own record they never have more than it together, nothing is left in the end, and what was
 refused did not fit. SCALE=10 makes ten times as many steps."""
-# timeout: 200, beside others
+# timeout: 200
 import os
 import struct
 import sys
