@@ -134,6 +134,16 @@ struct gate_mark *gate_mark_get(void)
     return mark;
 }
 
+/* Who has the token gives it back once the GPU has work. What the driver starts in between, in its
+ * first launch, say, inherits the little slack. */
+static void gate_give_slack(void)
+{
+    if (gate_slack_mine < 0)
+        return;
+    clock_give_slack(gate_slack_mine);
+    gate_slack_mine = -1;
+}
+
 /* What the unwinder's ABI calls these. */
 #define GATE_UNWIND_CLEANUP 2
 #define GATE_UNWIND_ON 8
@@ -144,6 +154,7 @@ int gate_unwind(int version, int actions, uint64_t class, void *exception, void 
     (void)version, (void)class, (void)exception, (void)context;
     if (!(actions & GATE_UNWIND_CLEANUP) || mark == &gate_nobody || !mark->inside)
         return GATE_UNWIND_ON;
+    gate_give_slack();
     gate_leave(mark, mark->nested ? mark->inside : 0);
     mark->nested -= mark->nested > 0;
     return GATE_UNWIND_ON;
@@ -371,15 +382,6 @@ static enum gate_look gate_try(struct gate *gate, struct ring *ring)
     return gate_open(gate, token) ? GATE_OPEN : GATE_AGAIN;
 }
 
-/* Who has the token gives it back once the GPU has work. */
-static void gate_give_slack(void)
-{
-    if (gate_slack_mine < 0)
-        return;
-    clock_give_slack(gate_slack_mine);
-    gate_slack_mine = -1;
-}
-
 /* Woken while the holder is about to pass: one thread of this process looks closely, so that the
  * GPU need not wait for a wake-up. True when the token moved. */
 static bool gate_look_closely(struct gate *gate, struct ring *ring, struct watch *watch,
@@ -534,13 +536,32 @@ uint64_t gate_patience(const struct gate *gate)
     return paging > own ? paging : own;
 }
 
+/* Whether nobody is there whom its work could keep waiting, on the slow way for another reason:
+ * other devices, a capture, no membarrier. Then it is bounded and counted as little as on the fast
+ * way. */
+static bool gate_alone(const struct gate *gate)
+{
+    return !gate->gang && ring_clients(gate->ring) == 1 && !ring_limited(gate->ring);
+}
+
+/* With the mark up, so that the keeper, which may find the opposite, waits for this submission. */
+static void gate_pass_alone(struct gate_pass *pass)
+{
+    struct gate *gate = pass->gate;
+    pass->lease &= ~GATE_SLOW;
+    if (!atomic_load(&gate->queued_alone) || !atomic_load(&gate->meter.blind))
+        gate_uncounted(gate);
+}
+
 static void gate_pass_in_turn(struct gate_pass *pass)
 {
     struct gate *gate = pass->gate;
     gate_busy_again(gate);
     for (;;) {
+        bool alone = gate_alone(gate);
         pass->outside = outside_any() && outside_holds(meter_key_of(pass));
-        if ((atomic_load(&gate->lease) & GATE_SLOW) && !pass->outside)
+        alone = alone && !pass->outside;
+        if ((atomic_load(&gate->lease) & GATE_SLOW) && !pass->outside && !alone)
             meter_before(gate, pass);
         gate_mark_up(pass);
         uint64_t lease = atomic_load(&gate->lease);
@@ -550,7 +571,9 @@ static void gate_pass_in_turn(struct gate_pass *pass)
                 atomic_store(&gate->synced_ns, 0); /* said meanwhile; not to be believed later */
             if (atomic_load_explicit(&pass->mark->waits, memory_order_relaxed))
                 atomic_store(&pass->mark->waits, NULL); /* in the bound on run-ahead */
-            if ((lease & GATE_SLOW) && !pass->overlaps && !pass->outside)
+            if (alone)
+                gate_pass_alone(pass);
+            if ((pass->lease & GATE_SLOW) && !pass->overlaps && !pass->outside)
                 meter_mark(gate, pass, false); /* what could not be marked behind */
             return;
         }

@@ -72,6 +72,12 @@ static bool turn_active(const struct gate *gate, struct turn *turn)
     return active;
 }
 
+/* Whether no submission is under way, nor has been since the last look. */
+static bool turn_quiet(const struct gate *gate, const struct turn *turn)
+{
+    return !gate_inside(gate) && gate_count(gate) == turn->launches;
+}
+
 /* Asks an event over all streams, for work that no marker tells of. */
 static bool turn_verify(struct gate *gate, struct turn *turn, uint64_t now)
 {
@@ -83,9 +89,12 @@ static bool turn_verify(struct gate *gate, struct turn *turn, uint64_t now)
     if (contexts_drain_poll(gate) != CONTEXTS_DONE)
         return false;
     turn->verifying = false;
-    if ((atomic_load(&gate->lease) & GATE_SLOW) && !gate_inside(gate) &&
-        gate_count(gate) == turn->launches)
-        meter_blind(gate, false);
+    if (!(atomic_load(&gate->lease) & GATE_SLOW) || !turn_quiet(gate, turn))
+        return true;
+    meter_blind(gate, false);
+    atomic_thread_fence(memory_order_seq_cst); /* as between a thread's mark and its look at it */
+    if (!turn_quiet(gate, turn))
+        meter_blind(gate, true);
     return true;
 }
 
@@ -98,7 +107,7 @@ static uint64_t turn_say_idle(struct gate *gate, const struct turn *turn, uint64
     bool mine = !synced && (atomic_load(&gate->lease) & GATE_SLOW) &&
                 atomic_compare_exchange_strong(&gate->synced_ns, &synced, now);
     atomic_thread_fence(memory_order_seq_cst); /* as between a thread's mark and its look for it */
-    if (!gate_inside(gate) && gate_count(gate) == turn->launches)
+    if (turn_quiet(gate, turn))
         return synced ? synced : now;
     if (mine)
         atomic_compare_exchange_strong(&gate->synced_ns, &now, 0);
@@ -128,7 +137,7 @@ static uint64_t turn_lead(const struct gate *gate)
     return turn_sooner(TURN_LEAD_NS, segment_quantum(ring_shared(gate->ring)) / 8);
 }
 
-/* The slice has run its length while somebody waits. */
+/* The slice has run its length, or is about to with work until then, while somebody waits. */
 static uint64_t turn_over(struct gate *gate, struct turn *turn, uint64_t token, uint64_t end)
 {
     uint64_t renewed = token;
@@ -136,7 +145,7 @@ static uint64_t turn_over(struct gate *gate, struct turn *turn, uint64_t token, 
         gang_end(gate->gang);
         return drain_begin(gate, turn, token, end);
     }
-    int rc = ring_renew(gate->ring, &renewed, !turn->idle_ns);
+    int rc = ring_renew(gate->ring, &renewed, !turn->idle_ns || meter_out(gate));
     if (rc == 0)
         return drain_begin(gate, turn, token, end);
     if (rc == 1 && renewed != token)

@@ -54,6 +54,25 @@ def check_shares():
         check(free < 5, "alone on its device: %.2f %% idle" % free)
 
 
+def check_alone():
+    """A process that nobody else is beside queues as much as it likes, though it sees several devices. Who
+    comes then waits for that once, and nobody is blamed for it."""
+    with farm.Farm(sim={"DEVICES": 2}) as place:
+        a = worker(place, "a", 1)
+        queued = a.post("spin 5000000 18")
+        check(farm.answered(queued, 0.05), "queueing 90 ms of work takes longer than 50 ms")
+        c = worker(place, "c", 1)
+        c.ok("spin 1000000")
+        for one in (a, c):
+            one.ok("sync")
+        equal(farm.overlaps(place.trace().commands())[:3], [], "overlaps")
+        tenants = [t for gpu in place.status()["gpus"] for t in gpu["tenants"]]
+        equal([t["overruns"] + t["revocations"] for t in tenants], [0] * 4, "overruns and revocations")
+        queued = a.post("spin 5000000 18")
+        check(not farm.answered(queued, 0.05), "90 ms of work are queued beside another client")
+        check(farm.answered(queued, farm.SOON), "the queueing one does not go on")
+
+
 def check_idle():
     """A process that sees many devices and does nothing is left asleep."""
     with farm.Farm(sim={"DEVICES": 16}) as place:
@@ -69,4 +88,4 @@ def check_idle():
             check(count < 40, "an idle process is woken %d times in 2 s" % count)
 
 
-farm.run(check_apart, check_shares, check_idle)
+farm.run(check_apart, check_alone, check_shares, check_idle)
