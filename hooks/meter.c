@@ -1,9 +1,9 @@
 /*
  * meter: the bound on run-ahead (see meter.h). Runs on submitting threads, in company only; the
  * keeper polls. The bound is the larger of one launch and METER_BOUND_NS, or a quarter of the
- * quantum, of work; and nothing is submitted that would begin after the slice's end. With launches
- * longer than the bound the next one may go a little before the running one's expected end, so that
- * the GPU does not run dry while a thread wakes up.
+ * quantum, of work; and nothing is submitted that would begin after the slice's end. Where launches
+ * take about as long as the bound, or longer, the next one may go 0.2 ms before the running one's
+ * expected end, so that the GPU does not run dry while a thread wakes up.
  *
  * When work will end is computed, not observed: `begun_ns` is when the oldest launch that is out
  * has begun, and each kind of launch (kind.h) has a learnt length, in its stream or else in any. A

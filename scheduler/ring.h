@@ -123,9 +123,10 @@ uint64_t ring_limit_until(const struct ring *ring);
  * the limit, or of a tenant of another class; CLOCK_NEVER. */
 uint64_t ring_cut(const struct ring *ring, uint64_t token);
 
-/* The holder's slice has ended: charges it up to now and asks policy. 1: go on, *token is the new
- * word (a new turn of the same client; only when `busy` says that it wants one). 0: another client
- * is due, or the limit is used up: close, drain, ring_pass. -ESTALE: the token is gone. */
+/* The holder's slice has ended, or is about to: charges it up to now and asks policy. 1: go on,
+ * *token is the new word (a new turn of the same client; only when `busy` says that it wants one).
+ * 0: another client is due, or the limit is used up: close, drain, ring_pass. -ESTALE: the token is
+ * gone. */
 int ring_renew(struct ring *ring, uint64_t *token, bool busy);
 
 /* The holder's slice is about to end: charges it up to now; whether policy names another client
@@ -138,8 +139,8 @@ void ring_expect(struct ring *ring, uint64_t token, uint64_t due_ns);
 
 /* A thread that waits and has had news: if the holder is about to pass, sleeps until shortly before
  * that and then looks closely; true when the token moved. False at once when the holder is said to
- * be dead; `watch` is ring_wait's. One thread of a process at a time. *slack, negative before, is
- * then what the thread's timers are to have back (clock_give_slack), when there is time for that.
+ * be dead; `watch` is ring_wait's. One thread of a process at a time. *slack, negative while
+ * the thread has its own, is then what its timers are to have back (clock_give_slack), in any case.
  */
 bool ring_wait_close(struct ring *ring, struct watch *watch, int *slack);
 

@@ -1,13 +1,12 @@
 """How exactly clients get the shares that their weights ask for, whatever their work is like.
 
 By the device's trace: a turn occupies the device from its first start to its last end. All clients
-always have work. Slices are counted as in trace.share_error; the more of them, the less a single one
-may be in the way: after N of them 1/N is asked, and 0.05 points.
+want it all the time. Slices are counted as in trace.share_error: of N of them a single one is 1/N, so
+after 1,000 no more than 0.1 points are asked, and 1 where a kernel is longer than the slice.
 """
 import collections
 
 from parts.company import MS, Company
-from parts.stage import Failed
 from parts.trace import share_error
 
 # `clients`: name, weight, tenant (None: one of its own), line of pace_client. `most`: points asked
@@ -49,7 +48,8 @@ def measure_case(stage, report, case):
     runs = [run._replace(who=tenants[run.who]) for run in load.runs]
     worst = share_error(runs, asked, case.slices, case.quantum_ms * MS)
     if worst is None:
-        raise Failed("%s: fewer than %d slices in %.1f s" % (case.name, case.slices, seconds))
+        report.miss(case.name, "fewer than %d slices in %.1f s" % (case.slices, seconds))
+        return
     report.add(case.name, "points", [worst], [load.idle() / 10], None, bound=("<=", case.most))
 
 

@@ -215,7 +215,8 @@ struct cuslice_slot {
     CUSLICE_SHARED(uint32_t) death;
     CUSLICE_SHARED(uint32_t) call; /* futex; as `wake`, for the owner's keeper */
     /* Hint: when the owner's keeper last said that it sleeps on the death words of the clients
-     * behind it (scheduler/guard.c); 0 = it cannot; stale: a death is found by the next look */
+     * behind it (scheduler/guard.c); 0 = it cannot; stale: a death is found by
+     * the next look, of an idle client's neighbour up to 3.5 s later */
     CUSLICE_SHARED(uint64_t) guard_ns;
     uint64_t reserved2[16];
     struct cuslice_books books;

@@ -68,5 +68,12 @@ script ../multi/beside '# timeout: 99, beside others'
 output=$(run | sed -n 's/^ok .* s  //p' | tr '\n' ' ')
 [ "$output" = 'multi/beside.sh integration/long.sh integration/short.sh multi/alone.sh ' ] ||
     check 'the order' echo "$output"
+script ../multi/second '# timeout: 9, beside one
+echo begun > '"$place"'/begun; sleep 0.3; rm '"$place"'/begun'
+script ../multi/alone '# timeout: 200
+sleep 0.1; test -e '"$place"'/begun'
+script ../multi/last 'test ! -e '"$place"'/begun || sleep 0.5'
+output=$(run -j 2 multi | tail -n 1)
+[ "$output" = '4 passed, 0 failed, 0 skipped' ] || check 'beside one' run -j 2 multi
 run nothing-like-this >/dev/null && check 'a filter that matches nothing' echo 0
 finish

@@ -42,6 +42,11 @@ def most_of_the_living(memory, killed):
     return most
 
 
+def clients(place):
+    gpu = place.gpu()
+    return gpu, sorted(c["pid"] for c in gpu["clients"])
+
+
 def check_storm():
     dice = random.Random(7)
     with farm.Farm(sim={"CONCURRENT_MANAGED": 0, "MEMORY": 12 * GIB, "CONTEXT_BYTES": 0}, REAP_WAIT="5s") as place:
@@ -52,9 +57,12 @@ def check_storm():
             victim = alive.pop(dice.randrange(len(alive)))
             killed[victim.pid] = farm.now()
             victim.kill()
-            gpu = place.gpu()
-            pids = sorted(c["pid"] for c in gpu["clients"])
             wanted = sorted([c.pid for c in alive] + [watch.pid])
+            # Its memory, and with it the lock, may outlast it while somebody reads /proc/PID/maps.
+            until = time.monotonic() + 0.2
+            gpu, pids = clients(place)
+            while pids != wanted and time.monotonic() < until:
+                gpu, pids = clients(place)
             equal(pids, wanted, "kill %d: the living%s" % (i, "".join(
                 "; %d has ended: %s" % (c.pid, c.log()) for c in alive if c.process.poll() is not None)))
             tenant = [t for t in gpu["tenants"] if t["key"] == "t"][0]

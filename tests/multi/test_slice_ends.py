@@ -38,7 +38,7 @@ def queueing(quantum_ms, kernel_ns):
         clients = [place.worker(tag) for tag in "ab"]
         farm.together([(w, words) for w in clients], seconds + 20)
         found = excesses(place, "ab", quantum_ms * MS)
-    # One of a few may be two in one: of a client that a burst on the CPUs had made pause before.
+    # Of a few turns nine of ten are all: one may be two in one, of a client that was kept off the CPUs before.
     most = 0.9 if len(found) > 20 else 0.75
     print("quantum %d ms, kernels of %.2f ms: %d turns; beyond the quantum %.3f ms (median), "
           "%.3f ms (%d %% of them)" % (quantum_ms, kernel_ns / MS, len(found),
@@ -212,8 +212,8 @@ def overlapping(every, sizes=1, preload=True):
 
 
 def holes(words, loops, quantum_ms):
-    """How often a client's next kernel was not there in time although its turn went on, of the one that
-    had most of the time: of its kernels, and of its slices."""
+    """How often the next kernel of `a` began more than 5 us after its last although nothing else ran in
+    between: of its kernels, and for each slice."""
     with farm.Farm(QUANTUM="%dms" % quantum_ms, sim={"SWITCH": "0"}) as place:
         clients = [(place.worker(tag, WEIGHT=weight), "loop 3000 %d 0" % ns)
                    for tag, (weight, ns) in loops.items()]
@@ -222,6 +222,8 @@ def holes(words, loops, quantum_ms):
         start, end = farm.window(trace, loops, 100 * MS)
     runs = sorted((r for r in trace.runs if start <= r.start and r.end <= end), key=lambda r: r.start)
     pairs = [(a, b) for a, b in zip(runs, runs[1:]) if a.client == b.client == "a"]
+    if not pairs:
+        raise AssertionError("no two kernels of one turn")
     late = sum(b.start - a.end > 5000 for a, b in pairs)
     slices = sum(b.start - a.start for a, b in pairs) / (quantum_ms * MS)
     print("%s: %d, of %d kernels in %d slices" % (words, late, len(pairs), slices), flush=True)

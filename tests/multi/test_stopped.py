@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A holder that does not move (SIGSTOP), or whose kernel does not end: the others go on after
 quantum and allowance, the stopped one queues when it wakes."""
-# timeout: 60, beside one
+# timeout: 60
 import os
 import sys
 
