@@ -1,6 +1,6 @@
 /* ledger: both caps to the byte, many threads in several processes, what fits is never refused,
  * what does not never passes, clients that die at each step, absurd sizes, caps that move. The sums
- * that are compared are the test's own, not the ledger's.
+ * that are compared are the test's own, not the ledger's. timeout: 150 (under a sanitizer)
  */
 #include "ledger.h"
 

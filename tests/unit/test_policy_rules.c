@@ -1,6 +1,7 @@
 /* policy on random rings, damaged ones among them, against the rules written out plainly: each
  * client is compared with each other one, and nothing is remembered. Who goes next, what that moves
- * in the file, and where those stand who begin to wait must be the same to the last unit. */
+ * in the file, and where those stand who begin to wait must be the same to the last unit.
+ * timeout: 150 (under a sanitizer) */
 #include "policy.h"
 
 #include "room.h"

@@ -1,6 +1,6 @@
 /* ring under load: processes that take turns, die without a word, leave and join, with never two
  * holders at a time and nobody waiting for long; and clients of a file that somebody fills with
- * random bytes under them.
+ * random bytes under them. timeout: 150 (under a sanitizer)
  */
 #include "ring.h"
 
