@@ -12,6 +12,7 @@ enum { DEPTH = 64 };
 struct thread_stream {
     struct thread_stream *next;
     struct stream *stream;
+    uint64_t id;         /* of that object: its place may be another stream's by now */
     uint64_t generation; /* of its context */
 };
 
@@ -28,6 +29,11 @@ static __thread struct thread *self;
 static pthread_key_t key;
 static struct context gone; /* stands for a context whose object is no more */
 
+static bool thread_has(const struct thread_stream *own)
+{
+    return object_check(own->stream, OBJECT_STREAM) && own->stream->object.id == own->id;
+}
+
 static void thread_exit(void *arg)
 {
     struct thread *thread = arg;
@@ -37,8 +43,8 @@ static void thread_exit(void *arg)
         struct context *context = own->stream->context;
 
         thread->streams = own->next;
-        if (!sim_check() && object_check(own->stream, OBJECT_STREAM) &&
-            atomic_load(&context->alive) && atomic_load(&context->generation) == own->generation)
+        if (!sim_check() && thread_has(own) && atomic_load(&context->alive) &&
+            atomic_load(&context->generation) == own->generation)
             stream_retire(own->stream);
         free(own);
     }
@@ -186,8 +192,7 @@ CUresult thread_stream(struct context *context, struct stream **stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (own = thread->streams; own; own = own->next)
         if (own->stream->context == context && own->generation == generation &&
-            own->stream->green == green_current() && !own->stream->orphan &&
-            object_check(own->stream, OBJECT_STREAM)) {
+            own->stream->green == green_current() && !own->stream->orphan && thread_has(own)) {
             *stream = own->stream;
             return CUDA_SUCCESS;
         }
@@ -200,6 +205,7 @@ CUresult thread_stream(struct context *context, struct stream **stream)
         return result;
     }
     own->stream->per_thread = true;
+    own->id = own->stream->object.id;
     own->generation = generation;
     own->next = thread->streams;
     thread->streams = own;
