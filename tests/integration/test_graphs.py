@@ -157,10 +157,10 @@ def check_long():
         between(share["a"], 45, 55, "long: the share of the graph's client")
 
 
-def check_many():
-    """The ten-thousandth executable graph costs what the first one does: compared with itself, and
-    with the same program bare, generously."""
-    found = {}
+def many():
+    """By how much the last of ten thousand executable graphs costs more than the first, at most, in terms
+    of what that is for the same program bare, or of once as much."""
+    found, most = {}, 0
     for words, preload, company in (("bare", False, False), ("alone", True, False),
                                     ("in company", True, True)):
         with farm.Farm(preload=preload) as place:
@@ -175,8 +175,14 @@ def check_many():
         for what, one, all_ in (("launch", 0, 1), ("instantiation", 2, 3)):
             bare = max(1, found["bare"][all_] / found["bare"][one])
             ratio = found[words][all_] / found[words][one]
-            check(ratio < 3 * bare, "many, %s: the last %s costs %.1f times the first" % (
-                words, what, ratio))
+            print("many, %s: the last %s costs %.1f times the first" % (words, what, ratio), flush=True)
+            most = max(most, ratio / bare)
+    return most
+
+
+def check_many():
+    """The ten-thousandth executable graph costs what the first one does, generously."""
+    farm.holds(lambda: many() < 3, 3, "the last of many graphs costs more than the first")
 
 
 farm.run(check_captures, check_captures_bare, check_abandoned, check_left, check_kinds, check_long,
