@@ -224,10 +224,8 @@ sim: $(SIM)
 
 tests: all $(PROGRAMS) $(CLIENTS) $(EXTRA_CHECK)
 
-# T= picks tests by a part of their name, J= runs so many at once: one more than there are processors,
-# since many tests sleep for most of their time.
-RUN_TESTS = B='$(abspath $(B))' CC='$(CC)' SAN='$(SAN)' tests/run \
-	-j $(or $(J),$(shell expr $$(nproc) + 1))
+# T= picks tests by a part of their name, J= runs so many at once.
+RUN_TESTS = B='$(abspath $(B))' CC='$(CC)' SAN='$(SAN)' tests/run -j $(or $(J),$(shell nproc))
 
 check: tests
 	@$(RUN_TESTS) $(T)
