@@ -75,5 +75,10 @@ sleep 0.1; test -e '"$place"'/begun'
 script ../multi/last 'test ! -e '"$place"'/begun || sleep 0.5'
 output=$(run -j 2 multi | tail -n 1)
 [ "$output" = '4 passed, 0 failed, 0 skipped' ] || check 'beside one' run -j 2 multi
+script ../multi/once 'test -e "$REPO/tried" || { touch "$REPO/tried"; exit 1; }'
+script ../multi/never 'exit 1'
+output=$(run once never)
+[ "$(echo "$output" | tail -n 1)" = '1 passed, 1 failed, 0 skipped' ] || check 'once more' echo "$output"
+[ "$(echo "$output" | grep -c '^FAIL')" = 3 ] || check 'each failure is shown' echo "$output"
 run nothing-like-this >/dev/null && check 'a filter that matches nothing' echo 0
 finish
