@@ -558,9 +558,8 @@ static void gate_pass_in_turn(struct gate_pass *pass)
     struct gate *gate = pass->gate;
     gate_busy_again(gate);
     for (;;) {
-        bool alone = gate_alone(gate);
         pass->outside = outside_any() && outside_holds(meter_key_of(pass));
-        alone = alone && !pass->outside;
+        bool alone = !pass->outside && gate_alone(gate);
         if ((atomic_load(&gate->lease) & GATE_SLOW) && !pass->outside && !alone)
             meter_before(gate, pass);
         gate_mark_up(pass);
